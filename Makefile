@@ -1,0 +1,39 @@
+# The two commands: `make run` answers a prompt, `make test` checks everything.
+PROMPT ?= What is gravity?
+PYTHON ?= python3
+export PYTHON
+
+.PHONY: run chat test check format bench conformance clean help
+
+run: ## answer PROMPT with the default model
+	@scripts/install run
+	@.venv/bin/firstword run "$$PROMPT"
+export PROMPT
+
+chat: ## talk to the default model
+	@scripts/install run
+	@.venv/bin/firstword chat
+
+test: ## format, lint, types, layers and the test suite
+	@scripts/install dev
+	@scripts/check
+	@scripts/test
+
+check: ## format, lint, types and layers only
+	@scripts/install dev
+	@scripts/check
+
+format: ## rewrite the sources in the project's format
+	@scripts/install dev
+	@.venv/bin/ruff format src tests scripts
+	@.venv/bin/ruff check --fix src tests scripts
+
+conformance: ## compare logits with transformers in full (installs torch)
+	@scripts/install conformance
+	@.venv/bin/python scripts/conformance.py
+
+clean: ## remove .venv and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14

@@ -1,0 +1,221 @@
+"""Settings as values: what a model is (Hugging Face config keys) and how the engine is to run it.
+
+Not here: where files are (weights) and what a request asks for (sampling.params).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from firstword.errors import ConfigError
+
+BLOCK_SIZE = 32
+"""Tokens in one KV block."""
+
+LayerType = Literal["full_attention", "sliding_attention"]
+KVDtype = Literal["float16", "bfloat16", "float32"]
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """How rotary frequencies are stretched beyond the context a model was trained on.
+
+    Args:
+        kind: "linear", "llama3", "yarn" or "default".
+        factor: stretch of the context, >= 1.
+        low_freq_factor: llama3: wavelengths above original/low are stretched whole.
+        high_freq_factor: llama3: wavelengths below original/high are left alone.
+        original_max_position_embeddings: context in training, in tokens.
+        beta_fast: yarn: rotations above which a dimension is left alone.
+        beta_slow: yarn: rotations below which a dimension is stretched whole.
+        attention_factor: yarn: scale of cos and sin; None means 0.1 ln(factor) + 1.
+    """
+
+    kind: str = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position_embeddings: int = 8192
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+
+    @classmethod
+    def from_hf(cls, scaling: Mapping[str, Any] | None) -> RopeScaling:
+        """Read the `rope_scaling` (or `rope_parameters`) entry of a Hugging Face config."""
+        if not scaling:
+            return cls()
+        kind = str(scaling.get("rope_type", scaling.get("type", "default")))
+        if kind not in ("default", "linear", "llama3", "yarn"):
+            raise ConfigError(
+                f"rope_scaling type {kind!r} is not built: only default, linear, llama3 and yarn"
+            )
+        known = {k: scaling[k] for k in cls.__dataclass_fields__ if k in scaling}
+        return cls(**{**known, "kind": kind})
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What a model is, in the keys of its Hugging Face config.json.
+
+    `rope_interleaved` is a fact of the checkpoint: GGUF files of the Llama family store the rows
+    of q and k so that rotary pairs are neighbours (2i, 2i+1) instead of halves (i, i + d/2).
+    """
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int
+    rms_norm_eps: float
+    rope_theta: float = 10000.0
+    rope_scaling: RopeScaling = field(default_factory=RopeScaling)
+    rope_interleaved: bool = False
+    hidden_act: str = "silu"
+    tie_word_embeddings: bool = False
+    attention_bias: bool = False
+    use_qk_norm: bool = False
+    sliding_window: int | None = None
+    layer_types: tuple[LayerType, ...] = ()
+    rope_local_base_freq: float = 10000.0
+    query_pre_attn_scalar: float | None = None
+    final_logit_softcapping: float | None = None
+    torch_dtype: str = "bfloat16"
+
+    @classmethod
+    def from_hf(cls, hf: Mapping[str, Any]) -> ModelConfig:
+        """Build from the entries of a config.json, filling what such files may leave out.
+
+        Raises:
+            ConfigError: a required key is missing or a value is out of range.
+        """
+        text = hf.get("text_config", hf)
+        values = {
+            name: text[name] for name in cls.__dataclass_fields__ if text.get(name) is not None
+        }
+        values["model_type"] = str(text.get("model_type", "")).removesuffix("_text")
+        _fill_defaults(values, text)
+        missing = [name for name in _REQUIRED if name not in values]
+        if missing:
+            raise ConfigError(f"config lacks {', '.join(missing)}: is it a decoder-only model?")
+        config = cls(**values)
+        config._check()
+        return config
+
+    def _check(self) -> None:
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 0 < value < 2**31:
+                raise ConfigError(f"config {name} is {value!r}: expected a whole number above 0")
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ConfigError(
+                f"config num_attention_heads {self.num_attention_heads} is not a multiple of "
+                f"num_key_value_heads {self.num_key_value_heads}"
+            )
+        if self.head_dim % 2:
+            raise ConfigError(f"config head_dim {self.head_dim} is odd: rotary pairs need two")
+        if len(self.layer_types) != self.num_hidden_layers:
+            raise ConfigError(
+                f"config layer_types has {len(self.layer_types)} entries for "
+                f"{self.num_hidden_layers} layers"
+            )
+        if "sliding_attention" in self.layer_types and not self.sliding_window:
+            raise ConfigError("config has sliding_attention layers but no sliding_window")
+
+
+_POSITIVE = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+)
+_REQUIRED = (*_POSITIVE, "rms_norm_eps")
+
+
+def _fill_defaults(values: dict[str, Any], hf: Mapping[str, Any]) -> None:
+    """Derive what config.json files leave out, by the rules of each family."""
+    values.setdefault("num_key_value_heads", values.get("num_attention_heads"))
+    if "head_dim" not in values and values.get("num_attention_heads"):
+        values["head_dim"] = values.get("hidden_size", 0) // values["num_attention_heads"]
+    if hf.get("hidden_activation"):
+        values["hidden_act"] = hf["hidden_activation"]
+    family = values["model_type"]
+    if family == "gemma3":
+        values.setdefault("tie_word_embeddings", True)
+        values.setdefault("rope_theta", 1_000_000.0)
+    values["attention_bias"] = bool(values.get("attention_bias", family == "qwen2"))
+    values["use_qk_norm"] = family in ("qwen3", "gemma3")
+    scaling = hf.get("rope_scaling") or hf.get("rope_parameters")
+    if isinstance(scaling, Mapping):
+        values["rope_theta"] = float(scaling.get("rope_theta", values.get("rope_theta", 10000.0)))
+    values["rope_scaling"] = RopeScaling.from_hf(scaling if isinstance(scaling, Mapping) else None)
+    values["layer_types"] = _layer_types(values, hf)
+
+
+def _layer_types(values: dict[str, Any], hf: Mapping[str, Any]) -> tuple[LayerType, ...]:
+    layers = values.get("num_hidden_layers")
+    if not isinstance(layers, int) or not 0 < layers <= 10_000:
+        return ()
+    if hf.get("layer_types"):
+        return tuple(hf["layer_types"])
+    if values["model_type"] == "gemma3":
+        pattern = int(hf.get("sliding_window_pattern") or hf.get("_sliding_window_pattern") or 6)
+        return tuple(
+            "full_attention" if (i + 1) % pattern == 0 else "sliding_attention"
+            for i in range(layers)
+        )
+    sliding = bool(values.get("sliding_window")) and hf.get("use_sliding_window", True)
+    return ("sliding_attention" if sliding else "full_attention",) * layers
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How the engine runs a model.
+
+    Args:
+        max_model_len: context in tokens, prompt and output together; None: the model's own.
+        max_num_seqs: sequences in one step, >= 1.
+        max_num_batched_tokens: positions in one step, >= 1: the token cap of a step.
+        step_time_budget_ms: predicted milliseconds that one step may take; None: only the token
+            cap limits it.
+        kv_memory_bytes: bytes of the KV pool; None: sized from the machine.
+        kv_dtype: type of the stored keys and values.
+        enable_kv_cache: False recomputes every position at every step, to show what a cache saves.
+        enable_prefix_caching: share and reuse blocks between requests.
+        seed: seed of requests that bring none; None: a fresh one per request, reported.
+        num_top_logprobs: candidates recorded in the events of each sampled token.
+        debug: check the invariants of the block bookkeeping after every step.
+    """
+
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    step_time_budget_ms: float | None = None
+    kv_memory_bytes: int | None = None
+    kv_dtype: KVDtype = "float16"
+    enable_kv_cache: bool = True
+    enable_prefix_caching: bool = True
+    seed: int | None = None
+    num_top_logprobs: int = 0
+    debug: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_seqs", "max_num_batched_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if self.max_model_len is not None and self.max_model_len < 2:
+            raise ConfigError(f"max_model_len is {self.max_model_len}: it must be at least 2")
+        if self.step_time_budget_ms is not None and not self.step_time_budget_ms > 0:
+            raise ConfigError(
+                f"step_time_budget_ms is {self.step_time_budget_ms}: it must be above 0, or None"
+            )

@@ -1,0 +1,84 @@
+"""Every exception that firstword raises on purpose.
+
+A message names the value, the limit and the remedy.
+
+    FirstwordError
+    ├── ConfigError            a setting or parameter out of its range (also a ValueError)
+    │   └── PromptTooLongError a prompt that does not fit the context
+    ├── CheckpointError        a model file is not what it says
+    │   └── UnsupportedModelError  a sound file that asks for something not built
+    ├── ModelNotFoundError     a model reference that names nothing
+    ├── DownloadError          a download failed, or its checksum differs
+    ├── LicenseError           a model whose terms have not been accepted
+    ├── ChatTemplateError      a chat template is missing, or refuses the messages
+    └── CapacityError          something that can never fit the memory budget
+"""
+
+from __future__ import annotations
+
+
+class FirstwordError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class ConfigError(FirstwordError, ValueError):
+    """A setting or parameter is out of its range."""
+
+
+class PromptTooLongError(ConfigError):
+    """A prompt does not fit the context; it is refused whole, never cut.
+
+    Args:
+        num_prompt_tokens: length of the prompt in tokens.
+        max_model_len: tokens that the context holds, prompt and output together.
+    """
+
+    def __init__(self, num_prompt_tokens: int, max_model_len: int) -> None:
+        self.num_prompt_tokens = num_prompt_tokens
+        self.max_model_len = max_model_len
+        super().__init__(
+            f"the prompt has {num_prompt_tokens} tokens, but the context holds {max_model_len} "
+            f"and needs room for at least one more: shorten the prompt by "
+            f"{num_prompt_tokens - max_model_len + 1} tokens or choose a model with a longer "
+            "context"
+        )
+
+
+class CheckpointError(FirstwordError):
+    """A model file is not what it says: truncated, inconsistent or hostile.
+
+    Args:
+        path: the file.
+        where: the field or tensor at fault.
+        problem: what was expected and what was found.
+    """
+
+    def __init__(self, path: object, where: str, problem: str) -> None:
+        self.path = str(path)
+        self.where = where
+        self.problem = problem
+        super().__init__(f"{path}: {where}: {problem}")
+
+
+class UnsupportedModelError(CheckpointError):
+    """The file is sound but asks for an architecture, type or feature that is not built."""
+
+
+class ModelNotFoundError(FirstwordError):
+    """A model reference names nothing that can be found."""
+
+
+class DownloadError(FirstwordError):
+    """A download failed or its checksum differs; nothing that looks complete was left behind."""
+
+
+class LicenseError(FirstwordError):
+    """The model's terms have not been accepted yet."""
+
+
+class ChatTemplateError(FirstwordError):
+    """The model has no chat template, or the template refuses these messages."""
+
+
+class CapacityError(FirstwordError):
+    """Something can never fit the memory budget, whatever else is running."""

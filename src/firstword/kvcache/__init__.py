@@ -1,0 +1,1 @@
+"""Where keys and values live: groups, blocks, block tables and storage."""

@@ -1,0 +1,1 @@
+"""What a network computes, one file per family."""

@@ -1,0 +1,1 @@
+"""The arithmetic: one protocol, several backends."""

@@ -1,0 +1,1 @@
+"""What a model needs of a machine, before anything but headers is loaded."""

@@ -1,0 +1,1 @@
+"""What happened: typed events, their recorder, and the explanation made from them."""

@@ -1,0 +1,1 @@
+"""From model files to tensors: catalogue, GGUF reader, names, loader."""
