@@ -1,1 +1,1 @@
-"""From requests to steps and back: scheduler, batch builder, runner, engine. Knows token ids only."""
+"""From requests to steps and back. Knows token ids only, never text."""
