@@ -20,11 +20,11 @@ PADDED_SLOT = -1
 
 
 class CopySpan(NamedTuple):
-    """Copy the first `count` tokens of block `source` to block `destination`."""
+    """Copy the first `num_tokens` tokens of block `source` to block `destination`."""
 
     source: int
     destination: int
-    count: int
+    num_tokens: int
 
 
 @dataclass(frozen=True)

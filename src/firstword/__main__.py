@@ -1,0 +1,6 @@
+"""`python -m firstword` is the `firstword` command."""
+
+from firstword.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""The `firstword` command: which commands there are, and how errors end them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from firstword import __version__
+from firstword.cli.chat import chat
+from firstword.cli.explain import explain
+from firstword.cli.inspect import inspect
+from firstword.cli.models import models
+from firstword.cli.plan import plan
+from firstword.cli.pull import pull
+from firstword.cli.run import run
+from firstword.errors import FirstwordError
+
+app = typer.Typer(
+    name="firstword",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: the formatted one costs 100 ms of imports
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help='Run open models on your own machine. Start here: firstword run "What is gravity?"',
+)
+for command in (run, chat, explain, plan, pull, models, inspect):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"firstword {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; errors made on purpose become one line and exit status 1."""
+    status = 0
+    try:
+        app()
+    except FirstwordError as error:
+        print(f"firstword: error: {error}", file=sys.stderr)
+        status = 1
+    except KeyboardInterrupt:
+        status = 130
+    except BrokenPipeError:
+        # The reader went away (`firstword run ... | head`): nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 141
+    sys.exit(status)

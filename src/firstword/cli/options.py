@@ -1,0 +1,69 @@
+"""Options that several commands share, and how they become parameters."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from firstword.sampling.params import SamplingParams
+
+MAX_TOKENS = 512
+"""Tokens of an answer when the command line is not told otherwise."""
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", help="A name from `firstword models`, a path, or hf:ORG/REPO[:FILE]."
+    ),
+]
+Preset = Annotated[str, typer.Option(help="Decoding strategy to start from: chat or factual.")]
+Temperature = Annotated[
+    float | None, typer.Option(help="0 takes the most probable token; up to 100.", metavar="0..100")
+]
+TopK = Annotated[int | None, typer.Option(help="Choose among the K most probable; 0: all.")]
+TopP = Annotated[
+    float | None, typer.Option(help="Choose among those that together have this probability.")
+]
+Seed = Annotated[int | None, typer.Option(help="The same seed gives the same answer.")]
+MaxTokens = Annotated[int, typer.Option(help="Most tokens of an answer.")]
+Stop = Annotated[
+    list[str] | None, typer.Option(help="Text that ends the answer; may be given again.")
+]
+System = Annotated[str | None, typer.Option(help="Instruction given before the conversation.")]
+Raw = Annotated[
+    bool, typer.Option("--raw", help="No chat template: continue the text as it stands.")
+]
+Stats = Annotated[bool, typer.Option("--stats", help="Print counts and times afterwards.")]
+Threads = Annotated[
+    int | None, typer.Option(help="Threads to compute with; otherwise the usable cores.")
+]
+Context = Annotated[
+    int | None, typer.Option(help="Context in tokens; otherwise the model's own.")
+]
+
+
+def sampling_params(preset: str, max_tokens: int, **given: Any) -> SamplingParams:
+    """Sampling parameters: a preset, and on top of it the options that were given."""
+    from firstword.sampling.params import SamplingParams
+
+    overrides = {name: value for name, value in given.items() if value is not None}
+    return SamplingParams.preset(preset, max_tokens=max_tokens, **overrides)
+
+
+def read_prompt(prompt: str | None) -> str:
+    """The prompt as given, or standard input when it is left out or is "-"."""
+    if prompt is not None and prompt != "-":
+        return prompt
+    if prompt is None and sys.stdin.isatty():
+        raise typer.BadParameter('give a prompt, like: firstword run "What is gravity?"')
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(
+            f"standard input is not UTF-8 (byte {error.start}): convert it first, for example "
+            "with iconv"
+        ) from None
+    return text.replace("\r\n", "\n").removesuffix("\n")

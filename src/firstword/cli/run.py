@@ -1,0 +1,104 @@
+"""`firstword run`: answer one prompt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from firstword.cli import options
+from firstword.cli.terminal import PromptProgress, StatusLine, note, stats_line, write_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from firstword.engine.outputs import RequestOutput, TextDelta
+    from firstword.llm import LLM
+    from firstword.processor import Prompt
+
+
+def run(
+    prompt: Annotated[
+        str | None, typer.Argument(help='What to answer; "-" or nothing reads standard input.')
+    ] = None,
+    model: options.Model = None,
+    preset: options.Preset = "chat",
+    temperature: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    seed: options.Seed = None,
+    max_tokens: options.MaxTokens = options.MAX_TOKENS,
+    stop: options.Stop = None,
+    system: options.System = None,
+    raw: options.Raw = False,
+    stats: options.Stats = False,
+    threads: options.Threads = None,
+    context: options.Context = None,
+) -> None:
+    """Answer one prompt, word by word, on standard output."""
+    text = options.read_prompt(prompt)
+    params = options.sampling_params(
+        preset,
+        max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        stop=tuple(stop) if stop else None,
+    )
+    with StatusLine() as status:
+        llm = load(model, threads, context, status)
+        output = write_stream(llm.stream(make_prompt(text, system, raw), params), status)
+    write_answer("\n")
+    if stats and output is not None:
+        note(stats_line(output))
+    if output is None:
+        raise KeyboardInterrupt
+
+
+def load(model: str | None, threads: int | None, context: int | None, status: StatusLine) -> LLM:
+    """Load a model for a command, with progress and notices on stderr."""
+    from firstword.config import EngineConfig
+    from firstword.trace.recorder import Recorder
+    from firstword.weights.catalogue import resolve
+
+    path = resolve(model)  # a download shows its own progress
+    status.show(f"loading {model or path.name}")
+    from firstword.llm import LLM
+
+    recorder = Recorder(listeners=[PromptProgress(status)])
+    config = EngineConfig(max_model_len=context)
+    llm = LLM(model, config=config, threads=threads, recorder=recorder)
+    status.clear()
+    for notice in llm.notices:
+        note(f"firstword: note: {notice}")
+    return llm
+
+
+def make_prompt(text: str, system: str | None, raw: bool) -> Prompt:
+    """A raw text, or the messages of a chat of one turn."""
+    if raw:
+        if system is not None:
+            raise typer.BadParameter("--system needs the chat template: leave out --raw")
+        return text
+    messages = [{"role": "system", "content": system}] if system is not None else []
+    return [*messages, {"role": "user", "content": text}]
+
+
+def write_stream(deltas: Iterator[TextDelta], status: StatusLine) -> RequestOutput | None:
+    """Write an answer as it comes; None when Ctrl-C ended it (what was written stays)."""
+    output = None
+    try:
+        for delta in deltas:
+            if delta.text:
+                status.clear()
+                write_answer(delta.text)
+            output = delta.output or output
+    except KeyboardInterrupt:
+        close = getattr(deltas, "close", None)
+        if close is not None:
+            close()
+        return None
+    finally:
+        status.clear()
+    return output

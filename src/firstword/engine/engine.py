@@ -1,0 +1,413 @@
+"""The step loop: schedule, build the batch, run it, update, report.
+
+Sees token ids only. Text, files and processes are for the layers above.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from firstword.batch import ForwardBatch, SampledToken, StepResult
+from firstword.config import EngineConfig
+from firstword.engine.batch_builder import build_step
+from firstword.engine.outputs import RequestMetrics, SequenceOutput
+from firstword.engine.request import Request
+from firstword.engine.runner import Runner
+from firstword.engine.scheduler import Scheduler, SchedulerOutput, SequenceUpdate, StepCost
+from firstword.errors import ConfigError, PromptTooLongError
+from firstword.kvcache.manager import KVCacheManager
+from firstword.kvcache.spec import KVCacheSpec, kv_bytes
+from firstword.ops.cost import Cost
+from firstword.sampling.params import SamplingParams
+from firstword.trace import events
+from firstword.trace.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class EngineModel:
+    """What the engine knows of the model it runs.
+
+    Args:
+        vocab_size: V; token ids lie in [0, V).
+        max_model_len: context in tokens, prompt and output together.
+        eos_token_ids: tokens that end a sequence unless ignored.
+        fingerprint: tells one model's K/V from another's.
+        kv: the KV groups.
+        num_blocks: blocks of the KV pool.
+        cost_of: FLOPs and bytes of a batch, for the events; None leaves them 0.
+        step_cost: predicts the time of a step, for the scheduler's budget.
+    """
+
+    vocab_size: int
+    max_model_len: int
+    eos_token_ids: frozenset[int]
+    fingerprint: str
+    kv: KVCacheSpec
+    num_blocks: int
+    cost_of: Callable[[ForwardBatch], Cost] | None = None
+    step_cost: StepCost = StepCost()
+
+
+@dataclass
+class _Live:
+    """What is kept of a request while it runs."""
+
+    request: Request
+    params: SamplingParams
+    arrival: float
+    first_token: float | None = None
+    last_token: float | None = None
+    num_computed: int = 0
+
+    @property
+    def seed(self) -> int:
+        assert self.params.seed is not None
+        return self.params.seed
+
+
+class Engine:
+    """Runs requests on one model, all of them together.
+
+    Args:
+        runner: a backend bound to the model's weights and KV pool.
+        model: what to know of the model.
+        config: limits and switches.
+        recorder: receives the events.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        model: EngineModel,
+        config: EngineConfig,
+        *,
+        recorder: Recorder | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.model, self.config, self.clock = model, config, clock
+        self.recorder = recorder or Recorder()
+        self._runner = runner
+        self.kv = KVCacheManager(
+            model.kv,
+            model.num_blocks,
+            enable_prefix_caching=config.enable_prefix_caching and config.enable_kv_cache,
+            extra_key=model.fingerprint.encode(),
+        )
+        self.scheduler = Scheduler(
+            self.kv,
+            max_model_len=model.max_model_len,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            step_time_budget_ms=config.step_time_budget_ms,
+            cost=model.step_cost,
+            enable_kv_cache=config.enable_kv_cache,
+        )
+        self._live: dict[str, _Live] = {}
+
+    # --- requests ---
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        key: str = "",
+        salt: str = "",
+    ) -> None:
+        """Queue a request.
+
+        Args:
+            request_id: unique among the requests in flight.
+            prompt_token_ids: the prompt, at least one token.
+            params: how to choose tokens and when to stop.
+            priority: higher goes first.
+            key: whose request it is, for fair preemption.
+            salt: requests of different salts share no cached blocks.
+
+        Raises:
+            PromptTooLongError: the prompt leaves no room in the context.
+            CapacityError: it could not run even alone in the KV pool.
+            ConfigError: an empty prompt, an unknown token id, or an id in use.
+        """
+        self._check(request_id, prompt_token_ids)
+        params = self._resolve(params, len(prompt_token_ids))
+        now = self.clock()
+        assert params.max_tokens is not None
+        request = Request(
+            request_id=request_id,
+            prompt_token_ids=tuple(prompt_token_ids),
+            n=params.n,
+            max_tokens=params.max_tokens,
+            min_tokens=params.min_tokens,
+            stop_token_ids=self._stop_ids(params),
+            priority=priority,
+            key=key,
+            salt=salt,
+            arrival_time=now,
+        )
+        num_waiting = self.scheduler.num_waiting
+        self.scheduler.add(request)
+        live = self._live[request_id] = _Live(request, params, now)
+        self.recorder.emit(
+            events.RequestQueued(
+                time=now,
+                request_id=request_id,
+                num_prompt_tokens=len(prompt_token_ids),
+                max_tokens=params.max_tokens,
+                n=params.n,
+                strategy=params.strategy,
+                seed=live.seed,
+                num_waiting=num_waiting,
+            )
+        )
+
+    def _check(self, request_id: str, prompt_token_ids: Sequence[int]) -> None:
+        if request_id in self._live:
+            raise ConfigError(f"request id {request_id!r} is already in use: choose another")
+        if not prompt_token_ids:
+            raise ConfigError("the prompt has no tokens: give at least one character")
+        for token in prompt_token_ids:
+            if not 0 <= token < self.model.vocab_size:
+                raise ConfigError(
+                    f"prompt token id {token} is outside the vocabulary, "
+                    f"0 to {self.model.vocab_size - 1}"
+                )
+        if len(prompt_token_ids) >= self.model.max_model_len:
+            raise PromptTooLongError(len(prompt_token_ids), self.model.max_model_len)
+
+    def _resolve(self, params: SamplingParams, num_prompt_tokens: int) -> SamplingParams:
+        """Fill in what was left open: a seed, and the rest of the context as max_tokens."""
+        seed = params.seed if params.seed is not None else self.config.seed
+        room = self.model.max_model_len - num_prompt_tokens
+        # A fresh seed has 32 bits: enough to differ, short enough to type again.
+        return replace(
+            params,
+            seed=secrets.randbits(32) if seed is None else seed,
+            max_tokens=min(params.max_tokens or room, room),
+            min_tokens=min(params.min_tokens, params.max_tokens or room, room),
+        )
+
+    def _stop_ids(self, params: SamplingParams) -> frozenset[int]:
+        own = frozenset(params.stop_token_ids)
+        return own if params.ignore_eos else own | self.model.eos_token_ids
+
+    def seed_of(self, request_id: str) -> int:
+        """The seed in force for a request in flight."""
+        return self._live[request_id].seed
+
+    def abort(self, request_id: str) -> None:
+        """End a request now and give its blocks back; unknown ids are ignored."""
+        live = self._live.get(request_id)
+        if live is None:
+            return
+        unfinished = [s for s in live.request.sequences if not s.is_finished]
+        self.scheduler.abort(request_id)
+        for sequence in unfinished:
+            self._emit_finished(request_id, sequence.index, "abort", None)
+
+    def stop(self, request_id: str, sample_index: int, stop_string: str) -> None:
+        """End one sequence because its text reached a stop string."""
+        sequence = self._live[request_id].request.sequences[sample_index]
+        if not sequence.is_finished:
+            self.scheduler.finish(sequence, "stop", None)
+        self._emit_finished(request_id, sample_index, "stop", stop_string)
+
+    def release(self, request_id: str) -> RequestMetrics:
+        """What a finished request took; the engine then forgets it."""
+        live = self._live.pop(request_id)
+        sequences = live.request.sequences
+        end = live.last_token if live.last_token is not None else self.clock()
+        return RequestMetrics(
+            ttft=None if live.first_token is None else live.first_token - live.arrival,
+            e2e=end - live.arrival,
+            num_cached_tokens=sequences[0].num_cached_tokens,
+            num_computed_tokens=live.num_computed,
+            num_preemptions=sum(s.num_preemptions for s in sequences),
+            kv_bytes=sum(kv_bytes(self.model.kv, s.num_tokens) for s in sequences),
+        )
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+        return self.scheduler.has_work
+
+    # --- steps ---
+
+    def step(self) -> list[SequenceOutput]:
+        """Run one step; returns the new tokens.
+
+        When the step is interrupted or fails, the requests in it end as aborted, all others stay
+        as they are, and the exception goes on.
+        """
+        output = self.scheduler.schedule()
+        if output is None:
+            return []
+        start = self.clock()
+        self._emit_schedule(output, start)
+        params = {i: live.params for i, live in self._live.items()}
+        num_candidates = self.config.num_top_logprobs
+        step = build_step(output, self.model.kv, params, num_candidates)
+        try:
+            result = self._runner.collect(self._runner.submit(step))
+        except BaseException:
+            self._abandon(output)
+            raise
+        sampled = dict(zip(_sampled_keys(output), result.sampled, strict=True))
+        updates = self.scheduler.update(output, {k: t.token_id for k, t in sampled.items()})
+        now = self.clock()
+        self._account(output, updates, now)
+        self._emit_step(output, step.batch, result, (start, now))
+        if self.config.debug:
+            self.scheduler.check_invariants()
+        return [self._report(output.step, u, sampled, now) for u in updates]
+
+    def _abandon(self, output: SchedulerOutput) -> None:
+        for item in output.scheduled:
+            self.abort(item.sequence.request.request_id)
+        self.scheduler.update(output, {})
+
+    def _account(
+        self, output: SchedulerOutput, updates: Sequence[SequenceUpdate], now: float
+    ) -> None:
+        for item in output.scheduled:
+            self._live[item.sequence.request.request_id].num_computed += item.num_tokens
+        for update in updates:
+            live = self._live[update.sequence.request.request_id]
+            live.first_token = now if live.first_token is None else live.first_token
+            live.last_token = now
+
+    def _report(
+        self,
+        step: int,
+        update: SequenceUpdate,
+        sampled: dict[tuple[str, int], SampledToken],
+        now: float,
+    ) -> SequenceOutput:
+        sequence = update.sequence
+        request_id = sequence.request.request_id
+        token = sampled[request_id, sequence.index]
+        position = sequence.num_tokens - 1
+        self.recorder.emit(_token_event(request_id, sequence.index, step, position, token, now))
+        if update.finished:
+            self._emit_finished(
+                request_id, sequence.index, str(sequence.finish_reason), sequence.stop_reason
+            )
+        return SequenceOutput(
+            request_id=request_id,
+            sample_index=sequence.index,
+            token_id=token.token_id,
+            logprob=token.logprob,
+            candidates=token.candidates,
+            finish_reason=sequence.finish_reason if update.finished else None,
+            stop_reason=sequence.stop_reason if update.finished else None,
+        )
+
+    # --- events ---
+
+    def _emit_schedule(self, output: SchedulerOutput, now: float) -> None:
+        for preemption in output.preemptions:
+            sequence = preemption.sequence
+            self.recorder.emit(
+                events.SequencePreempted(
+                    time=now,
+                    request_id=sequence.request.request_id,
+                    sample_index=sequence.index,
+                    num_lost_tokens=preemption.num_lost_tokens,
+                    reason=preemption.reason,
+                )
+            )
+        for sequence, hit in output.prefix_hits:
+            self.recorder.emit(
+                events.PrefixMatched(
+                    time=now,
+                    request_id=sequence.request.request_id,
+                    sample_index=sequence.index,
+                    num_cached_tokens=hit.num_tokens,
+                    num_copied_tokens=hit.num_copied_tokens,
+                )
+            )
+
+    def _emit_step(
+        self,
+        output: SchedulerOutput,
+        batch: ForwardBatch,
+        result: StepResult,
+        span: tuple[float, float],
+    ) -> None:
+        if not self.recorder.enabled:
+            return
+        cost = self.model.cost_of(batch) if self.model.cost_of else Cost()
+        used = self.model.num_blocks - self.kv.num_free_blocks
+        self.recorder.emit(
+            events.StepExecuted(
+                time=span[1],
+                step=output.step,
+                start=span[0],
+                chunks=tuple(
+                    events.ScheduledChunk(
+                        item.sequence.request.request_id,
+                        item.sequence.index,
+                        item.start,
+                        item.num_tokens,
+                    )
+                    for item in output.scheduled
+                ),
+                forward_ms=result.forward_ms,
+                sampling_ms=result.sampling_ms,
+                flops=cost.flops,
+                bytes_moved=cost.bytes_read + cost.bytes_written,
+                num_attended=cost.attended,
+                kv_bytes_in_use=used * self.model.kv.page_bytes,
+                predicted_ms=output.predicted_ms,
+            )
+        )
+
+    def _emit_finished(
+        self, request_id: str, sample_index: int, reason: str, stop_reason: str | int | None
+    ) -> None:
+        sequence = self._live[request_id].request.sequences[sample_index]
+        self.recorder.emit(
+            events.SequenceFinished(
+                time=self.clock(),
+                request_id=request_id,
+                sample_index=sample_index,
+                reason=reason,
+                stop_reason=stop_reason,
+                num_output_tokens=sequence.num_output_tokens,
+            )
+        )
+
+
+def _sampled_keys(output: SchedulerOutput) -> list[tuple[str, int]]:
+    """Whose token each logits row becomes, in the order of the rows."""
+    return [
+        (item.sequence.request.request_id, index)
+        for item in output.scheduled
+        for index in item.samples
+    ]
+
+
+def _token_event(
+    request_id: str, sample_index: int, step: int, position: int, token: SampledToken, now: float
+) -> events.TokenSampled:
+    return events.TokenSampled(
+        time=now,
+        request_id=request_id,
+        sample_index=sample_index,
+        step=step,
+        position=position,
+        token_id=token.token_id,
+        logprob=token.logprob,
+        probability=token.probability,
+        num_survivors=token.num_survivors,
+        uniform=token.uniform,
+        candidates=tuple(
+            events.TokenCandidate(c.token_id, c.logprob, c.probability) for c in token.candidates
+        ),
+    )

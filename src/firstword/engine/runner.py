@@ -1,0 +1,81 @@
+"""Runs a step on a backend: the forward pass, then one token per logits row.
+
+`submit` starts a step and `collect` waits for it, so that a backend may compute while the next
+step is prepared; the reference backend computes within `submit`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from firstword.batch import Float32Array, StepInput, StepResult
+from firstword.models.registry import Model
+from firstword.ops.protocol import KVPool
+from firstword.sampling.sampler import sample
+
+
+class Runner(Protocol):
+    """What the engine needs of a backend bound to a model."""
+
+    def submit(self, step: StepInput) -> int:
+        """Start a step; returns a handle for `collect`."""
+        ...
+
+    def collect(self, handle: int) -> StepResult:
+        """The result of a step; each handle can be collected once."""
+        ...
+
+
+class ReferenceRunner:
+    """Op by op on NumPy arrays, on the caller's thread.
+
+    Args:
+        model: a network bound to the reference backend.
+        kv: its KV pool.
+    """
+
+    def __init__(self, model: Model[Float32Array], kv: KVPool) -> None:
+        self._model, self._kv = model, kv
+        self._results: dict[int, StepResult] = {}
+        self._next_handle = 0
+        self._last: StepResult | None = None
+
+    def submit(self, step: StepInput) -> int:
+        """Compute the step now and keep its result for `collect`."""
+        batch = resolve_token_ids(step, self._last).batch
+        start = time.perf_counter()
+        # Overflow to inf is a broken model's business: the sampler refuses rows that are not finite.
+        with np.errstate(over="ignore", invalid="ignore"):
+            logits = self._model(batch, self._kv)  # [R, V]
+        computed = time.perf_counter()
+        sampled = sample(logits, step.sampling)
+        result = StepResult(
+            sampled=sampled,
+            forward_ms=(computed - start) * 1e3,
+            sampling_ms=(time.perf_counter() - computed) * 1e3,
+        )
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        self._results[handle] = self._last = result
+        return handle
+
+    def collect(self, handle: int) -> StepResult:
+        """The result of the step that `submit` returned `handle` for."""
+        return self._results.pop(handle)
+
+
+def resolve_token_ids(step: StepInput, last: StepResult | None) -> StepInput:
+    """Replace each token id -(row + 1) by the token sampled for `row` in the step before."""
+    ids = step.batch.token_ids
+    pending = np.flatnonzero(ids < 0)
+    if not len(pending):
+        return step
+    if last is None:
+        raise ValueError("a step refers to tokens of the step before, but there was none")
+    resolved = ids.copy()
+    for index in pending:
+        resolved[index] = last.sampled[-int(ids[index]) - 1].token_id
+    return replace(step, batch=replace(step.batch, token_ids=resolved))
