@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from firstword.quant.formats import UNPACK, Bytes, Float32, Int8, Unpacked
 from firstword.quant.tensor import GGMLType, RawTensor
 
-# Values unpacked at a time: the temporaries (about 12 bytes a value) then stay in the L2 cache,
-# which is 2.5 times faster on a 168M-value embedding than unpacking it whole.
+# Values unpacked at a time. It bounds the temporaries (under 1 MB) beside the result; the speed is
+# the same, 0.1 s for 32 Mi values, anywhere from 2^15 to 2^20.
 _CHUNK = 1 << 16
 
 
