@@ -11,7 +11,8 @@ A message names the value, the limit and the remedy.
     ├── DownloadError          a download failed, or its checksum differs
     ├── LicenseError           a model whose terms have not been accepted
     ├── ChatTemplateError      a chat template is missing, or refuses the messages
-    └── CapacityError          something that can never fit the memory budget
+    ├── CapacityError          something that can never fit the memory budget
+    └── SamplingError          a logits row from which no token can be chosen
 """
 
 from __future__ import annotations
@@ -82,3 +83,7 @@ class ChatTemplateError(FirstwordError):
 
 class CapacityError(FirstwordError):
     """Something can never fit the memory budget, whatever else is running."""
+
+
+class SamplingError(FirstwordError):
+    """No token can be chosen from a logits row; the other rows of the step are sound."""

@@ -1,0 +1,207 @@
+"""What a request asks of sampling, checked: the public `SamplingParams`.
+
+Not here: arrays, and what one logits row needs of these (batch.SamplingRow).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from firstword.errors import ConfigError
+
+MAX_SAMPLES = 1024
+MAX_LOGPROBS = 50
+_MAX_SEED = 2**64 - 1
+
+_PRESETS: dict[str, dict[str, float | int]] = {
+    # Lively but not adrift: small chat models lose the thread when their long tail is sampled.
+    "chat": {"temperature": 0.7, "top_k": 40, "top_p": 0.95},
+    # The most probable token each time: the same answer each time.
+    "factual": {"temperature": 0.0},
+}
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How the tokens of a request are chosen, and when it ends.
+
+    Args:
+        n: samples wanted of the same prompt, 1 to 1024.
+        temperature: 0 to 100; 0 is greedy (the largest logit); else logits are divided by it.
+        top_k: choose among the k most probable tokens; 0 for all.
+        top_p: choose among the most probable tokens that together have this probability, above 0
+            and up to 1.
+        seed: 0 to 2**64 - 1; None for one that the engine picks and reports.
+        max_tokens: most tokens to produce, at least 1; None for the rest of the context.
+        min_tokens: tokens before which nothing may end the output, at least 0.
+        stop: strings that end the output; a single string is taken as one.
+        stop_token_ids: token ids that end the output.
+        ignore_eos: go on after the model's own end tokens.
+        skip_special_tokens: leave control tokens out of the text.
+        logprobs: most probable tokens to report at each step, 0 to 50; None for none.
+        logit_bias: added to the logits, by token id, -100 to 100; -inf bans the token.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    n: int = 1
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    logprobs: int | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        _check_whole("n", self.n, 1, MAX_SAMPLES)
+        self._set("temperature", _checked_number("temperature", self.temperature, 0, 100))
+        _check_whole("top_k", self.top_k, 0)
+        self._set("top_p", _checked_top_p(self.top_p))
+        if self.seed is not None:
+            _check_whole("seed", self.seed, 0, _MAX_SEED)
+        if self.logprobs is not None:
+            _check_whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        self._check_length()
+        for name in ("ignore_eos", "skip_special_tokens"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}: it must be True or False")
+        self._set("stop", _checked_stop(self.stop))
+        self._set("stop_token_ids", _checked_token_ids(self.stop_token_ids))
+        self._set("logit_bias", _checked_bias(self.logit_bias))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # the only way while a frozen value is being made
+
+    def _check_length(self) -> None:
+        _check_whole("min_tokens", self.min_tokens, 0)
+        if self.max_tokens is None:
+            return
+        _check_whole("max_tokens", self.max_tokens, 1)
+        if self.min_tokens > self.max_tokens:
+            raise ConfigError(
+                f"min_tokens is {self.min_tokens}, above max_tokens {self.max_tokens}: lower the "
+                "first or raise the second"
+            )
+
+    @classmethod
+    def preset(cls, name: str, **overrides: Any) -> SamplingParams:
+        """The parameters of a named preset.
+
+        Args:
+            name: "chat" (temperature 0.7, top_k 40, top_p 0.95) or "factual" (temperature 0).
+            overrides: parameters that differ from the preset.
+
+        Raises:
+            ConfigError: there is no such preset, or an override is out of its range.
+        """
+        if name not in _PRESETS:
+            raise ConfigError(_unknown_preset(name))
+        return cls(**{**_PRESETS[name], **overrides})
+
+    @property
+    def strategy(self) -> str:
+        """The decoding strategy in words."""
+        steps = []
+        if self.logit_bias:
+            tokens = "token" if len(self.logit_bias) == 1 else "tokens"
+            steps.append(f"bias on {len(self.logit_bias)} {tokens}")
+        if self.temperature == 0:
+            steps.append("greedy: the largest logit")
+        else:
+            steps.append(f"temperature {self.temperature:g}")
+            if self.top_k:
+                steps.append(f"top-k {self.top_k}")
+            if self.top_p < 1:
+                steps.append(f"top-p {self.top_p:g}")
+        return ", then ".join(steps)
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Refuse token ids that a model does not have.
+
+        Args:
+            vocab_size: V; ids go from 0 to V - 1.
+
+        Raises:
+            ConfigError: an id of `stop_token_ids` or `logit_bias` is outside.
+        """
+        for name in ("stop_token_ids", "logit_bias"):
+            for token_id in getattr(self, name):
+                if token_id >= vocab_size:
+                    raise ConfigError(
+                        f"{name} has the token id {token_id}: this model's ids go from 0 to "
+                        f"{vocab_size - 1}"
+                    )
+
+
+def _unknown_preset(name: str) -> str:
+    from difflib import get_close_matches  # only when there is a mistake to explain
+
+    close = get_close_matches(str(name).lower(), _PRESETS, n=1, cutoff=0.5)
+    hint = f", did you mean {close[0]!r}?" if close else ":"
+    return f"there is no preset {name!r}{hint} The presets are {', '.join(_PRESETS)}"
+
+
+def _check_whole(name: str, value: object, low: int, high: int | None = None) -> None:
+    # True is an int in Python, but hardly ever what was meant.
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < low or (high is not None and value > high):  # type: ignore[operator]
+        limits = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise ConfigError(f"{name} is {value!r}: it must be a whole number {limits}")
+
+
+def _checked_number(name: str, value: object, low: float, high: float) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not low <= value <= high:  # type: ignore[operator]
+        raise ConfigError(f"{name} is {value!r}: it must be a number from {low:g} to {high:g}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _checked_top_p(value: object) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value <= 1:  # type: ignore[operator]
+        raise ConfigError(f"top_p is {value!r}: it must be a number above 0 and at most 1")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _checked_stop(stop: object) -> tuple[str, ...]:
+    strings = (stop,) if isinstance(stop, str) else stop
+    if not isinstance(strings, Iterable):
+        raise ConfigError(f"stop is {stop!r}: it must be a string or a list of strings")
+    strings = tuple(strings)
+    for string in strings:
+        if not isinstance(string, str) or not string:
+            raise ConfigError(
+                f"stop holds {string!r}: each entry must be a string that is not empty"
+            )
+    return strings
+
+
+def _checked_token_ids(ids: object) -> tuple[int, ...]:
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise ConfigError(f"stop_token_ids is {ids!r}: it must be a list of token ids")
+    ids = tuple(ids)
+    for token_id in ids:
+        _check_whole("an entry of stop_token_ids", token_id, 0)
+    return ids
+
+
+def _checked_bias(bias: object) -> dict[int, float]:
+    if not isinstance(bias, Mapping):
+        raise ConfigError(f"logit_bias is {bias!r}: it must map token ids to numbers")
+    checked = {}
+    for token_id, value in bias.items():
+        _check_whole("a token id of logit_bias", token_id, 0)
+        if value != -math.inf:
+            value = _checked_number(f"logit_bias of token {token_id}", value, -100, 100)
+        checked[token_id] = value
+    return checked
