@@ -49,16 +49,12 @@ def _root(
 
 def main() -> None:
     """Run the command line; errors made on purpose become one line and exit status 1."""
-    status = 0
     try:
         app()
     except FirstwordError as error:
         print(f"firstword: error: {error}", file=sys.stderr)
-        status = 1
-    except KeyboardInterrupt:
-        status = 130
+        sys.exit(1)
     except BrokenPipeError:
         # The reader went away (`firstword run ... | head`): nobody is left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 141
-    sys.exit(status)
+        sys.exit(141)

@@ -53,7 +53,7 @@ def run(
     if stats and output is not None:
         note(stats_line(output))
     if output is None:
-        raise KeyboardInterrupt
+        raise typer.Exit(130)
 
 
 def load(model: str | None, threads: int | None, context: int | None, status: StatusLine) -> LLM:
