@@ -64,7 +64,7 @@ def _as_table(catalogue: Mapping[str, CatalogueEntry], paths: Mapping[str, Path 
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    lines += ["", "TESTED: firstword's own tests run it. HERE: no network needed."]
+    lines += ["", "TESTED: by firstword's own tests. HERE: on this machine."]
     lines += [f"{name}: {path}" for name, path in paths.items() if path]
     lines += ["Fetch one: firstword pull NAME"]
     return "\n".join(lines)

@@ -142,57 +142,30 @@ _GEMMA3_270M = CatalogueEntry(
 )
 
 
-def _on_hub(name: str, title: str, terms: License, megabytes: int, file: str) -> CatalogueEntry:
-    """A chat model whose `file` is "ORG/REPO/FILE"."""
-    repo, _, path = file.rpartition("/")
-    return CatalogueEntry(
-        name, f"{title}, Q4_K_M", terms, True, megabytes * 10**6, HubSource(repo, path)
-    )
+def _on_hub(name: str, title: str, terms: License, megabytes: int, repo: str) -> CatalogueEntry:
+    """A chat model in a repository ORG/MODEL-GGUF that has the file MODEL-Q4_K_M.gguf."""
+    file = repo.split("/")[1].removesuffix("-GGUF") + "-Q4_K_M.gguf"
+    source = HubSource(repo, file)
+    return CatalogueEntry(name, f"{title}, Q4_K_M", terms, True, megabytes * 10**6, source)
 
+
+_LLAMA_8B_REPO = "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF"
+_LLAMA_3B_REPO = "bartowski/Llama-3.2-3B-Instruct-GGUF"
+_LLAMA_1B_REPO = "bartowski/Llama-3.2-1B-Instruct-GGUF"
 
 _ENTRIES = (
     _SMOLLM2_135M,
     _GEMMA3_270M,
-    _on_hub(
-        *("gemma3:1b", "Gemma 3 1B it", _GEMMA, 806),
-        "ggml-org/gemma-3-1b-it-GGUF/gemma-3-1b-it-Q4_K_M.gguf",
-    ),
-    _on_hub(
-        *("gemma3:4b", "Gemma 3 4B it", _GEMMA, 2_490),
-        "ggml-org/gemma-3-4b-it-GGUF/gemma-3-4b-it-Q4_K_M.gguf",
-    ),
-    _on_hub(
-        *("gemma3:12b", "Gemma 3 12B it", _GEMMA, 7_300),
-        "ggml-org/gemma-3-12b-it-GGUF/gemma-3-12b-it-Q4_K_M.gguf",
-    ),
-    _on_hub(
-        *("llama3.1:8b", "Llama 3.1 8B Instruct", _LLAMA_31, 4_920),
-        "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF/Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf",
-    ),
-    _on_hub(
-        *("llama3.2:1b", "Llama 3.2 1B Instruct", _LLAMA_32, 808),
-        "bartowski/Llama-3.2-1B-Instruct-GGUF/Llama-3.2-1B-Instruct-Q4_K_M.gguf",
-    ),
-    _on_hub(
-        *("llama3.2:3b", "Llama 3.2 3B Instruct", _LLAMA_32, 2_020),
-        "bartowski/Llama-3.2-3B-Instruct-GGUF/Llama-3.2-3B-Instruct-Q4_K_M.gguf",
-    ),
-    _on_hub(
-        *("qwen3:0.6b", "Qwen3 0.6B", _APACHE, 397),
-        "unsloth/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q4_K_M.gguf",
-    ),
-    _on_hub(
-        *("qwen3:1.7b", "Qwen3 1.7B", _APACHE, 1_110),
-        "unsloth/Qwen3-1.7B-GGUF/Qwen3-1.7B-Q4_K_M.gguf",
-    ),
-    _on_hub(
-        *("qwen3:4b", "Qwen3 4B", _APACHE, 2_500),
-        "Qwen/Qwen3-4B-GGUF/Qwen3-4B-Q4_K_M.gguf",
-    ),
-    _on_hub(
-        *("qwen3:8b", "Qwen3 8B", _APACHE, 5_030),
-        "Qwen/Qwen3-8B-GGUF/Qwen3-8B-Q4_K_M.gguf",
-    ),
+    _on_hub("gemma3:1b", "Gemma 3 1B it", _GEMMA, 806, "ggml-org/gemma-3-1b-it-GGUF"),
+    _on_hub("gemma3:4b", "Gemma 3 4B it", _GEMMA, 2_490, "ggml-org/gemma-3-4b-it-GGUF"),
+    _on_hub("gemma3:12b", "Gemma 3 12B it", _GEMMA, 7_300, "ggml-org/gemma-3-12b-it-GGUF"),
+    _on_hub("llama3.1:8b", "Llama 3.1 8B Instruct", _LLAMA_31, 4_920, _LLAMA_8B_REPO),
+    _on_hub("llama3.2:1b", "Llama 3.2 1B Instruct", _LLAMA_32, 808, _LLAMA_1B_REPO),
+    _on_hub("llama3.2:3b", "Llama 3.2 3B Instruct", _LLAMA_32, 2_020, _LLAMA_3B_REPO),
+    _on_hub("qwen3:0.6b", "Qwen3 0.6B", _APACHE, 397, "unsloth/Qwen3-0.6B-GGUF"),
+    _on_hub("qwen3:1.7b", "Qwen3 1.7B", _APACHE, 1_110, "unsloth/Qwen3-1.7B-GGUF"),
+    _on_hub("qwen3:4b", "Qwen3 4B", _APACHE, 2_500, "Qwen/Qwen3-4B-GGUF"),
+    _on_hub("qwen3:8b", "Qwen3 8B", _APACHE, 5_030, "Qwen/Qwen3-8B-GGUF"),
 )
 
 CATALOGUE: Mapping[str, CatalogueEntry] = {entry.name: entry for entry in _ENTRIES}

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from typing import BinaryIO
 from firstword.errors import ConfigError, DownloadError
 from firstword.weights.progress import Reporter, format_bytes
 
-_PARTIAL = ".partial"
+_PARTIAL = ".partial-"
 _HOME_REMEDY = "set FIRSTWORD_HOME to a folder that you can write to"
 
 
@@ -161,15 +162,16 @@ class Store:
             ConfigError: the home folder cannot be written to.
         """
         target = self.path(artifact)
-        partial = target.parent / _PARTIAL
         with self._lock(artifact.model, reporter):
             if found := self.find(artifact):
                 return found
             with self._writing():
                 target.parent.mkdir(parents=True, exist_ok=True)
-                # Whatever lies there is from a process that died: we hold its lock.
-                shutil.rmtree(partial, ignore_errors=True)
+                for stale in target.parent.glob(f"{_PARTIAL}*"):
+                    # From a process that died: we hold the lock it had.
+                    shutil.rmtree(stale, ignore_errors=True)
                 self._check_free_space(artifact, scratch_bytes)
+                partial = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=target.parent))
                 try:
                     _fetch_into(target, partial, artifact, fetch)
                 finally:
@@ -178,22 +180,25 @@ class Store:
 
     def accepted_licenses(self) -> frozenset[str]:
         """Ids of the licenses accepted here; none when the record cannot be read."""
-        try:
-            record = json.loads(self._license_record.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return frozenset()
-        return frozenset(record) if isinstance(record, dict) else frozenset()
+        return frozenset(self._read_licenses())
 
     def accept_license(self, license_id: str, reporter: Reporter) -> None:
         """Remember that the user has accepted a license, and when."""
         with self._lock("licenses", reporter), self._writing():
-            record: dict[str, str] = dict.fromkeys(self.accepted_licenses(), "earlier")
+            record = self._read_licenses()
             if license_id in record:
                 return
             record[license_id] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             draft = self._license_record.with_suffix(".draft")
             draft.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             os.replace(draft, self._license_record)
+
+    def _read_licenses(self) -> dict[str, str]:
+        try:
+            record = json.loads(self._license_record.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return record if isinstance(record, dict) else {}
 
     @property
     def _license_record(self) -> Path:
@@ -244,7 +249,7 @@ class Store:
 
 def _fetch_into(target: Path, partial: Path, artifact: Artifact, fetch: Fetch) -> None:
     scratch = partial / "scratch"
-    scratch.mkdir(parents=True)
+    scratch.mkdir()
     draft = partial / "file"
     with open(draft, "xb") as file:
         writer = CheckedWriter(file, artifact)
