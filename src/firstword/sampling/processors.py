@@ -89,7 +89,13 @@ def best_first(values: Float32Array, ids: NDArray[np.intp]) -> NDArray[np.intp]:
     Returns:
         [K] the same ids.
     """
-    return ids[np.argsort(-values[ids], kind="stable")]
+    # One 64-bit key per token sorts several times faster than a stable sort of the values: above
+    # the bits of -value, ordered like the value (a negative float's bits count backwards), below
+    # the id. Adding 0 makes -0 and +0 equal.
+    bits = (np.float32(0) - values[ids]).view(np.int32)
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    keys = np.sort((ordered.astype(np.int64) << 32) | ids)
+    return keys & 0xFFFFFFFF
 
 
 def keep_top_k(logits: Float32Array, k: int) -> None:
@@ -129,9 +135,12 @@ def keep_top_p(weights: Float32Array, p: float) -> None:
         # The first entries of the order do not depend on how many are put in order.
         order = best_first(running, top_ids(running, size))
         sums = running_sums(running[order])
-        if sums[-1] >= wanted or size >= len(running):
+        missing = wanted - sums[-1]
+        if missing <= 0 or size >= len(running):
             break
-        size *= _GROWTH
+        # No later token weighs more than the last one here: at least `more` are needed.
+        more = int(missing / running[order[-1]])
+        size = max(_GROWTH * size, 2 * more)
     nucleus = order[: int(np.searchsorted(sums, wanted)) + 1]
     weights.fill(0)
     weights[ids[nucleus]] = running[nucleus]

@@ -83,10 +83,22 @@ def chunk_sums(weights: Float32Array) -> NDArray[np.float64]:
     Returns:
         [ceil(V / 4096)] sums.
     """
-    num_chunks = -(-len(weights) // CHUNK)
-    padded = np.zeros(num_chunks * CHUNK, np.float64)
-    padded[: len(weights)] = weights
-    folded = padded.reshape(num_chunks, CHUNK)
+    whole = len(weights) // CHUNK * CHUNK
+    sums = np.empty(-(-len(weights) // CHUNK), np.float64)
+    for start in range(0, whole, _BLOCK):
+        block = weights[start : min(start + _BLOCK, whole)].reshape(-1, CHUNK)
+        first = start // CHUNK
+        sums[first : first + len(block)] = _fold(block)
+    if whole < len(weights):
+        last = np.zeros((1, CHUNK), np.float32)
+        last[0, : len(weights) - whole] = weights[whole:]
+        sums[-1:] = _fold(last)
+    return sums
+
+
+def _fold(chunks: Float32Array) -> NDArray[np.float64]:
+    """[C, 4096] -> [C]: the fold that `chunk_sums` describes."""
+    folded = chunks.astype(np.float64)
     while folded.shape[1] > 1:
         half = folded.shape[1] // 2
         folded = folded[:, :half] + folded[:, half:]
