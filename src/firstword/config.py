@@ -155,11 +155,35 @@ def _fill_defaults(values: dict[str, Any], hf: Mapping[str, Any]) -> None:
         values.setdefault("rope_theta", 1_000_000.0)
     values["attention_bias"] = bool(values.get("attention_bias", family == "qwen2"))
     values["use_qk_norm"] = family in ("qwen3", "gemma3")
-    scaling = hf.get("rope_scaling") or hf.get("rope_parameters")
-    if isinstance(scaling, Mapping):
-        values["rope_theta"] = float(scaling.get("rope_theta", values.get("rope_theta", 10000.0)))
-    values["rope_scaling"] = RopeScaling.from_hf(scaling if isinstance(scaling, Mapping) else None)
+    rope = _rope_entries(hf)
+    local_base = _local_rope_base(hf)
+    if local_base is not None:
+        values["rope_local_base_freq"] = local_base
+    if "rope_theta" in rope:
+        values["rope_theta"] = float(rope["rope_theta"])
+    values["rope_scaling"] = RopeScaling.from_hf(rope)
     values["layer_types"] = _layer_types(values, hf)
+
+
+def _rope_entries(hf: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The rotary settings of the layers that see everything.
+
+    Newer configs nest them by layer type; the sliding layers' base is then `rope_local_base_freq`
+    of older ones and is read by `_local_rope_base`.
+    """
+    entries = hf.get("rope_scaling") or hf.get("rope_parameters") or {}
+    if not isinstance(entries, Mapping):
+        raise ConfigError(f"rope_scaling is {entries!r}: expected an object")
+    nested = entries.get("full_attention", entries)
+    return nested if isinstance(nested, Mapping) else {}
+
+
+def _local_rope_base(hf: Mapping[str, Any]) -> float | None:
+    entries = hf.get("rope_parameters")
+    local = entries.get("sliding_attention") if isinstance(entries, Mapping) else None
+    return (
+        float(local["rope_theta"]) if isinstance(local, Mapping) and "rope_theta" in local else None
+    )
 
 
 def _layer_types(values: dict[str, Any], hf: Mapping[str, Any]) -> tuple[LayerType, ...]:

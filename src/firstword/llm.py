@@ -1,8 +1,8 @@
 """`LLM`: a model in this process, for scripts and the command line.
 
-    from firstword import LLM, SamplingParams
-    llm = LLM("smollm2:135m")
-    print(llm.chat([{"role": "user", "content": "What is gravity?"}]).text)
+from firstword import LLM, SamplingParams
+llm = LLM("smollm2:135m")
+print(llm.chat([{"role": "user", "content": "What is gravity?"}]).text)
 """
 
 from __future__ import annotations

@@ -153,9 +153,7 @@ class Processor:
         self._emit_prompt(request_id, prompt)
 
     def _text_stream(self, params: SamplingParams) -> TextStream:
-        return TextStream(
-            self.tokenizer, params.stop, skip_special=params.skip_special_tokens
-        )
+        return TextStream(self.tokenizer, params.stop, skip_special=params.skip_special_tokens)
 
     def abort(self, request_id: str) -> None:
         """End a request now; what it produced is dropped. Unknown ids are ignored."""
@@ -228,9 +226,7 @@ class Processor:
                     token_ids=tuple(sample.token_ids),
                     finish_reason=str(sample.finish_reason),
                     stop_reason=sample.stop_reason,
-                    logprobs=(
-                        None if request.params.logprobs is None else tuple(sample.logprobs)
-                    ),
+                    logprobs=(None if request.params.logprobs is None else tuple(sample.logprobs)),
                 )
                 for index, sample in enumerate(request.samples)
             ),

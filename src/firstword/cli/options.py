@@ -40,9 +40,7 @@ Stats = Annotated[bool, typer.Option("--stats", help="Print counts and times aft
 Threads = Annotated[
     int | None, typer.Option(help="Threads to compute with; otherwise the usable cores.")
 ]
-Context = Annotated[
-    int | None, typer.Option(help="Context in tokens; otherwise the model's own.")
-]
+Context = Annotated[int | None, typer.Option(help="Context in tokens; otherwise the model's own.")]
 
 
 def sampling_params(preset: str, max_tokens: int, **given: Any) -> SamplingParams:

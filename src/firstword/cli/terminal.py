@@ -84,14 +84,12 @@ def write_answer(text: str) -> None:
 
 def format_bytes(num_bytes: float) -> str:
     """Bytes for people: 131,072 becomes "128 KiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(num_bytes) < 1024:
-            break
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while abs(num_bytes) >= 1024 and len(units) > 1:
         num_bytes /= 1024
-    else:
-        unit = "TiB"
-    digits = 0 if unit == "B" or num_bytes == int(num_bytes) else 1
-    return f"{num_bytes:.{digits}f} {unit}"
+        del units[0]
+    digits = 0 if num_bytes == int(num_bytes) else 1
+    return f"{num_bytes:.{digits}f} {units[0]}"
 
 
 def stats_line(output: RequestOutput) -> str:

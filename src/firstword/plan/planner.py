@@ -126,9 +126,7 @@ def make_plan(
     return _plan(config, spec, ops, (name, users, context))
 
 
-def _plan(
-    config: ModelConfig, spec: KVCacheSpec, ops: CostOps, what: tuple[str, int, int]
-) -> Plan:
+def _plan(config: ModelConfig, spec: KVCacheSpec, ops: CostOps, what: tuple[str, int, int]) -> Plan:
     name, users, context = what
     per_token = kv_bytes(spec, 1)
     return Plan(

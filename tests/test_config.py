@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from firstword.config import EngineConfig, ModelConfig, RopeScaling
+from firstword.errors import ConfigError
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 128256,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+}
+GEMMA: dict[str, Any] = {
+    **LLAMA,
+    "model_type": "gemma3_text",
+    "num_hidden_layers": 7,
+    "head_dim": 256,
+    "sliding_window": 512,
+    "hidden_activation": "gelu_pytorch_tanh",
+}
+
+
+def test_llama_config_derives_the_head_size_and_full_layers() -> None:
+    config = ModelConfig.from_hf(LLAMA)
+    assert config.head_dim == 128
+    assert config.layer_types == ("full_attention",) * 32
+    assert config.hidden_act == "silu"
+    assert not config.use_qk_norm
+
+
+def test_gemma_config_has_every_sixth_layer_full_and_a_tied_head() -> None:
+    config = ModelConfig.from_hf(GEMMA)
+    assert config.model_type == "gemma3"
+    assert [i for i, t in enumerate(config.layer_types) if t == "full_attention"] == [5]
+    assert config.tie_word_embeddings
+    assert config.use_qk_norm
+    assert config.hidden_act == "gelu_pytorch_tanh"
+
+
+def test_text_part_of_a_multimodal_config_is_used() -> None:
+    assert ModelConfig.from_hf({"model_type": "gemma3", "text_config": GEMMA}).head_dim == 256
+
+
+def test_rope_settings_nested_by_layer_type() -> None:
+    rope = {
+        "full_attention": {"rope_theta": 5e5, "rope_type": "linear", "factor": 8.0},
+        "sliding_attention": {"rope_theta": 1234.0, "rope_type": "default"},
+    }
+    config = ModelConfig.from_hf({**GEMMA, "rope_parameters": rope})
+    assert config.rope_theta == 5e5
+    assert config.rope_scaling == RopeScaling("linear", factor=8.0)
+    assert config.rope_local_base_freq == 1234.0
+
+
+def test_rope_settings_flat() -> None:
+    scaling = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    config = ModelConfig.from_hf({**LLAMA, "rope_scaling": scaling})
+    assert config.rope_scaling.kind == "llama3"
+    assert config.rope_theta == 500000.0
+
+
+def test_qwen2_has_biases_and_no_window_unless_it_uses_one() -> None:
+    qwen = {**LLAMA, "model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}
+    config = ModelConfig.from_hf(qwen)
+    assert config.attention_bias
+    assert set(config.layer_types) == {"full_attention"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"vocab_size": None}, "lacks vocab_size"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"num_hidden_layers": 2**40}, "num_hidden_layers"),
+        ({"num_key_value_heads": 5}, "not a multiple of num_key_value_heads 5"),
+        ({"head_dim": 65}, "head_dim 65 is odd"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, "'longrope' is not built"),
+        ({"layer_types": ["full_attention"]}, "layer_types has 1 entries for 32 layers"),
+        ({"layer_types": ["sliding_attention"] * 32}, "no sliding_window"),
+    ],
+)
+def test_bad_configs_are_refused_by_name(change: dict[str, Any], words: str) -> None:
+    entries = {k: v for k, v in {**LLAMA, **change}.items() if v is not None}
+    with pytest.raises(ConfigError, match=words):
+        ModelConfig.from_hf(entries)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_num_seqs": 0}, "max_num_seqs is 0"),
+        ({"max_num_batched_tokens": 0}, "max_num_batched_tokens is 0"),
+        ({"max_model_len": 1}, "max_model_len is 1"),
+        ({"step_time_budget_ms": 0.0}, "step_time_budget_ms is 0.0"),
+        ({"step_time_budget_ms": float("nan")}, "step_time_budget_ms is nan"),
+    ],
+)
+def test_engine_settings_have_ranges(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        EngineConfig(**options)
