@@ -1,25 +1,19 @@
-"""Real models for the tests that need them."""
+"""The catalogue models, for the tests that need a real file (`scripts/test` fetches them)."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-
-def _model_path(variable: str) -> Path:
-    value = os.environ.get(variable)
-    if value is None:
-        pytest.skip(f"{variable} names no model file")
-    return Path(value)
+from firstword.weights.catalogue import resolve
 
 
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
-    return _model_path("FIRSTWORD_TEST_SMOLLM2")
+    return resolve("smollm2:135m", download=False)
 
 
 @pytest.fixture(scope="session")
 def gemma3_path() -> Path:
-    return _model_path("FIRSTWORD_TEST_GEMMA3")
+    return resolve("gemma3:270m", download=False)

@@ -4,6 +4,7 @@ import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.weights.tiny_gguf import HALVES
 
 from firstword.quant import (
     DEQUANTIZABLE,
@@ -17,19 +18,6 @@ from firstword.quant import (
 
 ALL = sorted(DEQUANTIZABLE)
 INTEGER = sorted(INTEGER_TYPES)
-# Byte positions of the half-precision numbers of a block.
-HALVES = {
-    GGMLType.Q4_0: (0,),
-    GGMLType.Q4_1: (0, 2),
-    GGMLType.Q5_0: (0,),
-    GGMLType.Q5_1: (0, 2),
-    GGMLType.Q8_0: (0,),
-    GGMLType.Q2_K: (80, 82),
-    GGMLType.Q3_K: (108,),
-    GGMLType.Q4_K: (0, 2),
-    GGMLType.Q5_K: (0, 2),
-    GGMLType.Q6_K: (208,),
-}
 
 
 def random_tensor(

@@ -227,7 +227,7 @@ def _alignment(path: Path, metadata: Mapping[str, MetadataValue]) -> int:
     raise CheckpointError(
         path,
         "metadata 'general.alignment'",
-        f"is {value!r:.60}: expected a power of two from 8 to {MAX_ALIGNMENT:,}",
+        f"is {shown(value)}: expected a power of two from 8 to {MAX_ALIGNMENT:,}",
     )
 
 
@@ -345,7 +345,7 @@ def _check_not_split(part: _Part) -> None:
         raise CheckpointError(
             part.path,
             "metadata 'split.count'",
-            f"is {count!r:.60}, but the file's name is not like NAME-00001-of-00003.gguf: give "
+            f"is {shown(count)}, but the file's name is not like NAME-00001-of-00003.gguf: give "
             "the parts back their names, and keep them in one folder",
         )
 
@@ -372,7 +372,7 @@ def _check_split(parts: list[_Part]) -> None:
                 raise CheckpointError(
                     part.path,
                     f"metadata {key!r}",
-                    f"expected {value}, found {part.metadata.get(key)!r:.60}: is it a part of "
+                    f"expected {value}, found {shown(part.metadata.get(key))}: is it a part of "
                     "another model?",
                 )
         if part.version != parts[0].version:

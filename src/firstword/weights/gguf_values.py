@@ -57,9 +57,11 @@ _NUMERIC = {
 _LENGTH = struct.Struct("<Q")
 
 
-def shown(text: str) -> str:
-    """A name from a file as a message may quote it: escaped, and cut when it is long."""
-    return repr(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "...")
+def shown(value: object) -> str:
+    """A value from a file as a message may quote it: escaped, and cut when it is long."""
+    if isinstance(value, str) and len(value) > MAX_SHOWN:
+        value = value[: MAX_SHOWN - 3] + "..."
+    return f"{value!r:.240}"
 
 
 class Cursor:
@@ -166,6 +168,9 @@ class NumericArray(Sequence[int | float | bool]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def __repr__(self) -> str:
+        return f"<array of {len(self):,} numbers>"
+
     @overload
     def __getitem__(self, index: int) -> int | float | bool: ...
     @overload
@@ -203,6 +208,9 @@ class StringArray(Sequence[str]):
 
     def __len__(self) -> int:
         return self._length
+
+    def __repr__(self) -> str:
+        return f"<array of {len(self):,} strings>"
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -250,6 +258,9 @@ class NestedArray(Sequence["MetadataArray"]):
 
     def __len__(self) -> int:
         return self._length
+
+    def __repr__(self) -> str:
+        return f"<array of {len(self):,} arrays>"
 
     @overload
     def __getitem__(self, index: int) -> MetadataArray: ...

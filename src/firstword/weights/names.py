@@ -91,6 +91,15 @@ _REAL_NUMBERS = {
     "rope.freq_base_swa": "rope_local_base_freq",
     "final_logit_softcapping": "final_logit_softcapping",
 }
+# Far wider than any model; beyond them float32 arithmetic overflows.
+_REAL_RANGES = {
+    "attention.layer_norm_rms_epsilon": (0.0, 1.0),
+    "rope.freq_base": (1.0, 1e15),
+    "rope.freq_base_swa": (1.0, 1e15),
+    "final_logit_softcapping": (0.0, 1e6),
+}
+_REAL_RANGE = (0.0, 1e6)
+_MAX_WHOLE = 2**31 - 1
 # Keys that change the output in ways not built, unless they are absent or have this value.
 _NOT_BUILT: dict[str, tuple[float, str]] = {
     "expert_count": (0, "a mixture of experts"),
@@ -111,7 +120,7 @@ def architecture_of(file: GGUFFile) -> str:
     name = file.metadata.get("general.architecture")
     where = "metadata 'general.architecture'"
     if not isinstance(name, str):
-        found = "nothing" if name is None else f"{name!r:.60}"
+        found = "nothing" if name is None else f"{shown(name)}"
         raise CheckpointError(file.path, where, f"expected the name of one, found {found}")
     if name not in ARCHITECTURES:
         raise UnsupportedModelError(
@@ -219,18 +228,23 @@ class _Keys:
 
     def whole(self, key: str) -> int | None:
         value = self.get(key)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        if value is None:
+            return None
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_WHOLE:
             return value
-        raise self.error(key, f"expected a whole number, found {value!r:.60}")
+        raise self.error(
+            key, f"expected a whole number from 0 to {_MAX_WHOLE:,}, found {shown(value)}"
+        )
 
     def real(self, key: str) -> float | None:
         value = self.get(key)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(key, f"expected a number, found {value!r:.60}")
-        if not 0 <= value < math.inf:
-            raise self.error(key, f"expected a finite number from 0, found {value!r}")
+            raise self.error(key, f"expected a number, found {shown(value)}")
+        low, high = _REAL_RANGES.get(key, _REAL_RANGE)
+        if not low <= value <= high:
+            raise self.error(key, f"expected a number from {low:g} to {high:g}, found {value!r}")
         # GGUF keeps single precision; config.json would say 1e-5, not 9.99999974737875e-06.
         return float(str(np.float32(value)))
 
@@ -238,7 +252,7 @@ class _Keys:
         for key, (harmless, what) in _NOT_BUILT.items():
             value = self.raw(key)
             if value is not None and value != harmless:
-                raise self.unsupported(key, f"is {value!r:.60}: {what} is not built")
+                raise self.unsupported(key, f"is {shown(value)}: {what} is not built")
 
 
 def _vocab_size(file: GGUFFile) -> int | None:
@@ -290,7 +304,7 @@ def _rope_scaling(keys: _Keys) -> dict[str, object] | None:
         return None
     if kind not in ("linear", "yarn"):
         raise keys.unsupported(
-            "rope.scaling.type", f"is {kind!r:.60}: only none, linear and yarn are built"
+            "rope.scaling.type", f"is {shown(kind)}: only none, linear and yarn are built"
         )
     factor = keys.real("rope.scaling.factor") or 1.0
     if kind == "linear":
@@ -328,6 +342,11 @@ def _gemma3(keys: _Keys, config: dict[str, object]) -> dict[str, object]:
     said["query_pre_attn_scalar"] = float(scalar) if isinstance(scalar, int) else None
     pattern = keys.raw("attention.sliding_window_pattern")
     if isinstance(pattern, NumericArray):
+        if len(pattern) != config["num_hidden_layers"]:
+            raise keys.error(
+                "attention.sliding_window_pattern",
+                f"has {len(pattern):,} entries for {config['num_hidden_layers']} layers",
+            )
         kinds: dict[bool, str] = {True: "sliding_attention", False: "full_attention"}
         said["layer_types"] = tuple(kinds[bool(slides)] for slides in pattern)
     elif pattern is not None:
