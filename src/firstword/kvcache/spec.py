@@ -66,6 +66,10 @@ class KVGroup:
             return 0
         return num_tokens if self.window is None else min(num_tokens, self.window)
 
+    def first_needed(self, position: int) -> int:
+        """First position that a query at `position` attends to."""
+        return 0 if self.window is None else max(0, position - self.window + 1)
+
 
 @dataclass(frozen=True)
 class KVCacheSpec:

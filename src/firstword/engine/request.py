@@ -1,0 +1,154 @@
+"""What a caller asked for (a request), and the token sequences that answer it.
+
+Not here: text, sampling parameters (sampling.params) and the order of work (scheduler).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+from firstword.errors import ConfigError
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class SequenceStatus(Enum):
+    """Where a sequence is on its way; PREEMPTED is WAITING after having lost its blocks."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+
+
+@dataclass(eq=False)
+class Request:
+    """One prompt and the n sequences that continue it.
+
+    Args:
+        request_id: unique among the requests that have not ended.
+        prompt_token_ids: the prompt, at least one token.
+        max_tokens: output tokens of each sequence at most, >= 1, fitted to the context.
+        n: sequences (samples), >= 1; they share the prompt's blocks.
+        min_tokens: a stop token ends a sequence only after this many other tokens, >= 0.
+        stop_token_ids: tokens that end a sequence; they include EOS unless it is ignored.
+        priority: higher goes first.
+        key: whose request it is; the pool is shared fairly between keys.
+        salt: blocks are shared only with requests of the same salt.
+        arrival_time: seconds on the scheduler's clock.
+    """
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    max_tokens: int
+    n: int = 1
+    min_tokens: int = 0
+    stop_token_ids: frozenset[int] = frozenset()
+    priority: int = 0
+    key: str = ""
+    salt: str = ""
+    arrival_time: float = 0.0
+    sequences: tuple[Sequence, ...] = field(init=False, repr=False)
+    arrival_number: int = field(default=0, init=False)  # given by the scheduler, breaks ties
+
+    def __post_init__(self) -> None:
+        if not self.prompt_token_ids:
+            raise ConfigError(f"request {self.request_id!r} has no prompt: give at least one token")
+        for name in ("max_tokens", "n"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"request {self.request_id!r}: {name} is {getattr(self, name)}: "
+                    "it must be at least 1"
+                )
+        self.sequences = tuple(Sequence(self, index) for index in range(self.n))
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every sequence has ended."""
+        return all(sequence.is_finished for sequence in self.sequences)
+
+    @property
+    def unforked(self) -> tuple[Sequence, ...]:
+        """Sequences that wait for another to compute the prompt for them."""
+        return tuple(s for s in self.sequences if s.awaits_fork and not s.is_finished)
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One continuation of a prompt, told apart by identity.
+
+    Each step lets `num_computed_tokens` catch up with `num_tokens`. That one rule is prefill,
+    decode, prefix hit and recovery from preemption.
+
+    Args:
+        request: what it answers.
+        index: which of the request's n samples it is.
+    """
+
+    request: Request = field(repr=False)
+    index: int
+    token_ids: list[int] = field(init=False, repr=False)
+    status: SequenceStatus = field(default=SequenceStatus.WAITING, init=False)
+    num_computed_tokens: int = field(default=0, init=False)
+    num_cached_tokens: int = field(default=0, init=False)  # from the prefix cache, when first run
+    num_preemptions: int = field(default=0, init=False)
+    protected_until: int = field(default=0, init=False)  # output tokens; see the scheduler
+    finish_reason: FinishReason | None = field(default=None, init=False)
+    stop_reason: int | None = field(default=None, init=False)  # the stop token that ended it
+    awaits_fork: bool = field(init=False)
+    block_keys: list[bytes] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.token_ids = list(self.request.prompt_token_ids)
+        self.awaits_fork = self.index > 0
+
+    @property
+    def salt(self) -> str:
+        """Salt of the request."""
+        return self.request.salt
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.request.prompt_token_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of prompt and output."""
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens produced so far."""
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        """The tokens produced so far."""
+        return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def num_pending_tokens(self) -> int:
+        """Tokens not computed yet: one while it decodes."""
+        return self.num_tokens - self.num_computed_tokens
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has ended, for whatever reason."""
+        return self.status is SequenceStatus.FINISHED
+
+    def reason_to_stop(self, max_model_len: int) -> FinishReason | None:
+        """Say whether the last token ends the sequence.
+
+        Args:
+            max_model_len: tokens that the context holds.
+        """
+        request = self.request
+        stops = self.token_ids[-1] in request.stop_token_ids
+        if stops and self.num_output_tokens > request.min_tokens:
+            return "stop"
+        if self.num_output_tokens >= request.max_tokens or self.num_tokens >= max_model_len:
+            return "length"
+        return None

@@ -1,0 +1,503 @@
+"""Who computes which positions in the next step, and what the sampled tokens lead to.
+
+Not here: block tables (kvcache.manager), arrays (batch_builder), and what a token says (text).
+
+There are no phases. A sequence has `num_tokens` and `num_computed_tokens`, and each step lets the
+second catch up with the first:
+
+    sequences one token behind    get that token; nobody's decode waits for another's prefill
+    other running sequences       by priority, then arrival, share what is left of the budget
+    waiting sequences             likewise, while there is budget, a seat and room in the pool
+
+Sharing: while others stand behind it, a chunk takes at most half of what is left (but a block's
+worth of tokens), so a long prompt does not hold up the short ones behind it.
+
+When the pool is full a running sequence is preempted: it loses its blocks, waits in front of its
+class, and is recomputed. One without protection goes before a protected one; then the lowest
+priority, the key that holds most, the youngest. One preempted twice is protected until it has
+produced 32 tokens more.
+
+Every admitted request ends. Every running sequence computes at least one position in a step, for
+there are never more of them than the budget has tokens; so it ends unless it is preempted. Suppose
+some sequences were preempted for ever. Outputs are bounded and survive preemption, so from some
+step on these are all protected whenever they run. Among protected ones the order is fixed
+(priority, arrival), so the first of them stands before the others for blocks, and alone it fits
+(`add` saw to that): it is preempted no more, a contradiction. And a waiting sequence gets its turn
+at the latest when nothing runs.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from math import inf
+
+from firstword.engine.request import FinishReason, Request, Sequence, SequenceStatus
+from firstword.engine.step import (
+    Preemption,
+    ScheduledSequence,
+    SchedulerOutput,
+    SequenceUpdate,
+    StepCost,
+)
+from firstword.errors import CapacityError, ConfigError, PromptTooLongError
+from firstword.kvcache.manager import KVCacheManager
+from firstword.kvcache.prefix_cache import PrefixHit
+
+PROTECTED_TOKENS = 32
+"""Tokens that a sequence preempted twice may produce before it can be preempted again."""
+
+_RULES = ("others are protected", "lowest priority", "its key holds most", "youngest")
+
+
+@dataclass
+class _Budget:
+    """What is left of a step: positions and predicted milliseconds."""
+
+    cost: StepCost
+    num_tokens: int
+    ms: float
+
+    def spend(self, num_tokens: int, start: int) -> None:
+        self.num_tokens -= num_tokens
+        self.ms -= self.cost.predict(num_tokens, start)
+
+
+@dataclass
+class _Step:
+    """A step in the making."""
+
+    budget: _Budget
+    scheduled: list[tuple[Sequence, int]] = field(default_factory=list)
+    preemptions: list[Preemption] = field(default_factory=list)
+    prefix_hits: list[tuple[Sequence, PrefixHit]] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Scheduler:
+    """Queues of sequences, and the rules of the module's docstring.
+
+    Args:
+        manager: gives out the blocks.
+        max_model_len: tokens that the context holds, prompt and output together.
+        max_num_seqs: sequences running at once, >= 1; never more than `max_num_batched_tokens`.
+        max_num_batched_tokens: positions in one step, >= 1.
+        cost: predicts milliseconds.
+        step_time_budget_ms: predicted milliseconds of a step beyond which no chunk is extended;
+            each running sequence still gets one position. None: no limit.
+        enable_kv_cache: False computes all positions of a sequence in each of its steps, even
+            above the token cap if it is the only one in the step.
+        clock: seconds, for the time in outputs.
+    """
+
+    manager: KVCacheManager
+    _: KW_ONLY
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    cost: StepCost
+    step_time_budget_ms: float | None = None
+    enable_kv_cache: bool = True
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._max_running = min(self.max_num_seqs, self.max_num_batched_tokens)
+        self._requests: dict[str, Request] = {}
+        self._waiting: list[Sequence] = []  # sorted by _place_in_line
+        self._running: list[Sequence] = []
+        self._in_flight: SchedulerOutput | None = None
+        self._num_added = 0
+        self._num_steps = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any sequence waits or runs."""
+        return bool(self._waiting or self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that hold no blocks; those that await a fork are not counted."""
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that take part in steps."""
+        return len(self._running)
+
+    # -- Requests come and go -------------------------------------------------------------------
+
+    def add(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            ConfigError: a request of the same id has not ended yet.
+            PromptTooLongError: the prompt leaves no room for one token.
+            CapacityError: the pool could not hold one of its sequences, even alone.
+        """
+        if request.request_id in self._requests:
+            raise ConfigError(
+                f"request id {request.request_id!r} is in use: wait until it has ended or "
+                "choose another"
+            )
+        num_prompt_tokens = len(request.prompt_token_ids)
+        if num_prompt_tokens >= self.max_model_len:
+            raise PromptTooLongError(num_prompt_tokens, self.max_model_len)
+        num_tokens = min(num_prompt_tokens + request.max_tokens, self.max_model_len)
+        self._check_capacity(request, num_tokens)
+        self._num_added += 1
+        request.arrival_number = self._num_added
+        self._requests[request.request_id] = request
+        self._enqueue(request.sequences[0])
+
+    def _check_capacity(self, request: Request, num_tokens: int) -> None:
+        chunk = self.max_num_batched_tokens if self.enable_kv_cache else num_tokens
+        needed = self.manager.spec.blocks_per_sequence(num_tokens, min(chunk, num_tokens))
+        if needed > self.manager.num_blocks:
+            raise CapacityError(
+                f"request {request.request_id!r} may grow to {num_tokens} tokens, which take "
+                f"{needed} KV blocks, but the pool has {self.manager.num_blocks}: "
+                "lower max_tokens or give the KV cache more memory"
+            )
+
+    def abort(self, request_id: str) -> tuple[Sequence, ...]:
+        """End all sequences of a request.
+
+        Returns:
+            Those that had not ended yet; none where the request is unknown or over.
+        """
+        request = self._requests.get(request_id)
+        if request is None:
+            return ()
+        ended = tuple(sequence for sequence in request.sequences if not sequence.is_finished)
+        for sequence in reversed(ended):  # the first last: no other takes over the prompt
+            self.finish(sequence, "abort")
+        return ended
+
+    def finish(
+        self, sequence: Sequence, reason: FinishReason, stop_reason: int | None = None
+    ) -> None:
+        """End one sequence, for instance at a stop string; nothing happens if it has ended.
+
+        It may be part of a step under way. Its blocks then stay its own until `update`.
+        """
+        if sequence.is_finished:
+            return
+        if sequence.status is SequenceStatus.RUNNING:
+            self._running.remove(sequence)
+            if not self._is_in_flight(sequence):
+                self.manager.free(sequence)
+        elif not sequence.awaits_fork:
+            self._waiting.remove(sequence)
+        sequence.status = SequenceStatus.FINISHED
+        sequence.finish_reason = reason
+        sequence.stop_reason = stop_reason
+        request = sequence.request
+        if request.is_finished:
+            del self._requests[request.request_id]
+        elif request.unforked and all(s.awaits_fork or s.is_finished for s in request.sequences):
+            heir = request.unforked[0]  # somebody has to compute the prompt
+            heir.awaits_fork = False
+            self._enqueue(heir)
+
+    def _is_in_flight(self, sequence: Sequence) -> bool:
+        output = self._in_flight
+        return output is not None and any(s.sequence is sequence for s in output.scheduled)
+
+    def _enqueue(self, sequence: Sequence) -> None:
+        insort(self._waiting, sequence, key=_place_in_line)
+
+    # -- One step -------------------------------------------------------------------------------
+
+    def schedule(self) -> SchedulerOutput | None:
+        """Choose the next step; `update` or `discard` must follow before the next call.
+
+        Returns:
+            None where there is nothing to do.
+        """
+        assert self._in_flight is None, "the last step has not been updated or discarded"
+        ms = inf if self.step_time_budget_ms is None else self.step_time_budget_ms
+        budget = _Budget(self.cost, self.max_num_batched_tokens, ms - self.cost.ms_per_step)
+        step = _Step(budget)
+        if not self.enable_kv_cache:
+            self._recompute_in_turn(step)
+        else:
+            self._continue_running(step)
+            if not step.preemptions or not step.scheduled:
+                self._admit_waiting(step)
+        if step.scheduled:
+            self._in_flight = self._output(step)
+        return self._in_flight
+
+    def _continue_running(self, step: _Step) -> None:
+        """Give every running sequence its chunk and blocks, or take its blocks away."""
+        sizes = self._chunk_sizes(step.budget)
+        queue = sorted(self._running, key=self._standing())
+        while queue:
+            sequence = queue.pop(0)
+            while not self.manager.allocate(sequence, sizes[sequence]):
+                queue.append(sequence)
+                queue.sort(key=self._standing())
+                victim = queue.pop()
+                self._preempt(victim, queue, step)
+                if victim is sequence:
+                    break
+                queue.remove(sequence)
+            else:
+                step.scheduled.append((sequence, sizes[sequence]))
+
+    def _chunk_sizes(self, budget: _Budget) -> dict[Sequence, int]:
+        """Divide the budget between the running sequences, decodes first."""
+        sizes: dict[Sequence, int] = {}
+        catching_up: list[Sequence] = []
+        for sequence in self._running:
+            if sequence.num_pending_tokens > 1:
+                catching_up.append(sequence)
+                continue
+            sizes[sequence] = 1
+            budget.spend(1, sequence.num_computed_tokens)
+        catching_up.sort(key=_place_in_line)
+        for num_behind in range(len(catching_up) - 1, -1, -1):
+            sequence = catching_up[-1 - num_behind]
+            start = sequence.num_computed_tokens
+            sizes[sequence] = max(1, self._chunk_size(sequence, start, budget, num_behind))
+            budget.spend(sizes[sequence], start)
+        return sizes
+
+    def _chunk_size(self, sequence: Sequence, start: int, budget: _Budget, num_behind: int) -> int:
+        """Tokens that a sequence may compute from `start`: 0 where the budget is used up.
+
+        Args:
+            sequence: whose turn it is.
+            start: its first position to compute.
+            budget: what is left of the step.
+            num_behind: running sequences still to be served; one token is kept for each.
+        """
+        size, ms = budget.num_tokens - num_behind, budget.ms
+        seats = len(self._running) < self._max_running
+        if num_behind or (seats and any(w is not sequence for w in self._waiting[:2])):
+            size = max(size // 2, min(size, self.manager.spec.block_size))
+            ms /= 2
+        size = min(size, sequence.num_tokens - start, self.manager.chunk_limit(start) or size)
+        return self.cost.max_tokens_within(ms, start, size) if ms < inf else size
+
+    def _admit_waiting(self, step: _Step) -> None:
+        """Let waiting sequences start, strictly in line, as far as seats and blocks go."""
+        while self._waiting and len(self._running) < self._max_running:
+            sequence = self._waiting[0]
+            if not self._try_admit(sequence, step):
+                return
+            self._waiting.pop(0)
+            sequence.status = SequenceStatus.RUNNING
+            self._running.append(sequence)
+
+    def _try_admit(self, sequence: Sequence, step: _Step) -> bool:
+        hits = [self.manager.match_prefix(sequence)]
+        if not self._running:
+            # The source of a copy takes a block more, which a tight pool may not have: alone, a
+            # sequence starts from nothing rather than wait for ever.
+            hits.append(PrefixHit())
+        for hit in hits:
+            start = hit.num_tokens
+            size = self._chunk_size(sequence, start, step.budget, 0)
+            if not step.scheduled:
+                size = max(size, 1)
+            if size > 0 and self.manager.admit(sequence, size, hit):
+                step.budget.spend(size, start)
+                step.scheduled.append((sequence, size))
+                step.prefix_hits.append((sequence, hit))
+                sequence.num_computed_tokens = start
+                if sequence.status is SequenceStatus.WAITING and sequence.num_output_tokens == 0:
+                    sequence.num_cached_tokens = start
+                return True
+        return False
+
+    def _recompute_in_turn(self, step: _Step) -> None:
+        """Without a KV cache: whole sequences, as many as fit, each when its turn comes."""
+        while self._waiting and len(self._running) < self._max_running:
+            sequence = self._waiting.pop(0)
+            sequence.status = SequenceStatus.RUNNING
+            self._running.append(sequence)
+        for sequence in list(self._running):
+            size, budget = sequence.num_tokens, step.budget
+            over = size > budget.num_tokens or self.cost.predict(size, 0) > budget.ms
+            if step.scheduled and over:
+                break
+            if not self.manager.admit(sequence, size, PrefixHit()):
+                break
+            budget.spend(size, 0)
+            step.scheduled.append((sequence, size))
+            self._running.remove(sequence)
+            self._running.append(sequence)
+
+    def _output(self, step: _Step) -> SchedulerOutput:
+        self._num_steps += 1
+        predicted = self.cost.ms_per_step + sum(
+            self.cost.predict(size, s.num_computed_tokens) for s, size in step.scheduled
+        )
+        return SchedulerOutput(
+            step=self._num_steps,
+            time=self.clock(),
+            scheduled=tuple(self._scheduled(s, size) for s, size in step.scheduled),
+            block_copies=self.manager.step_copies,
+            preemptions=tuple(step.preemptions),
+            prefix_hits=tuple(step.prefix_hits),
+            num_tokens=sum(size for _, size in step.scheduled),
+            predicted_ms=predicted,
+        )
+
+    def _scheduled(self, sequence: Sequence, size: int) -> ScheduledSequence:
+        start = sequence.num_computed_tokens
+        samples: tuple[int, ...] = ()
+        if start + size == sequence.num_tokens:
+            samples = (sequence.index, *(s.index for s in sequence.request.unforked))
+        tables = self.manager.block_tables(sequence)
+        return ScheduledSequence(sequence, start, size, samples, tables)
+
+    # -- Preemption -----------------------------------------------------------------------------
+
+    def _standing(self) -> Callable[[Sequence], tuple[int, int, int, tuple[float, int, int]]]:
+        """Sort key of the running sequences: the last one loses its blocks first."""
+        held = Counter[str]()
+        for sequence in self._running:
+            held[sequence.request.key] += sequence.num_computed_tokens
+
+        def key(sequence: Sequence) -> tuple[int, int, int, tuple[float, int, int]]:
+            request, protected = sequence.request, _is_protected(sequence)
+            num_held = 0 if protected else held[request.key]
+            return (not protected, -request.priority, num_held, _seniority(sequence))
+
+        return key
+
+    def _preempt(self, victim: Sequence, spared: list[Sequence], step: _Step) -> None:
+        """Take all blocks of `victim`; of those spared, the last came closest to losing its own."""
+        reason = "nobody else to take from"
+        if spared:
+            key = self._standing()
+            pairs = zip(_RULES, key(victim), key(spared[-1]), strict=True)
+            reason = next(rule for rule, a, b in pairs if a != b)
+        step.preemptions.append(Preemption(victim, victim.num_computed_tokens, reason))
+        self.manager.free(victim)
+        self._put_back(victim)
+
+    def _put_back(self, sequence: Sequence) -> None:
+        self._running.remove(sequence)
+        sequence.status = SequenceStatus.PREEMPTED
+        sequence.num_computed_tokens = 0
+        sequence.num_preemptions += 1
+        if sequence.num_preemptions >= 2:
+            sequence.protected_until = sequence.num_output_tokens + PROTECTED_TOKENS
+        self._enqueue(sequence)
+
+    # -- After the step -------------------------------------------------------------------------
+
+    def update(
+        self, output: SchedulerOutput, sampled: Mapping[tuple[str, int], int]
+    ) -> tuple[SequenceUpdate, ...]:
+        """Take in the result of a step.
+
+        Args:
+            output: what `schedule` returned last.
+            sampled: (request id, sample index) -> token, for all the samples of `output`; those
+                of sequences that have ended since may be missing and are ignored.
+
+        Returns:
+            One entry per sequence that got a token.
+        """
+        self._close(output)
+        updates: list[SequenceUpdate] = []
+        for item in output.scheduled:
+            updates += self._advance(item, sampled)
+        return tuple(updates)
+
+    def discard(self, output: SchedulerOutput) -> None:
+        """Take back a step that failed or was interrupted: its sequences will be recomputed."""
+        self._close(output)
+        for item in output.scheduled:
+            self.manager.free(item.sequence, keep_tail=False)
+            if not item.sequence.is_finished:
+                self._put_back(item.sequence)
+
+    def _close(self, output: SchedulerOutput) -> None:
+        assert output is self._in_flight, "not the step under way"
+        self._in_flight = None
+        self.manager.end_step()
+
+    def _advance(
+        self, item: ScheduledSequence, sampled: Mapping[tuple[str, int], int]
+    ) -> Iterable[SequenceUpdate]:
+        sequence, request = item.sequence, item.sequence.request
+        sequence.num_computed_tokens = item.start + item.num_tokens
+        self.manager.commit(sequence)
+        if sequence.is_finished:  # while the step ran; what it computed is kept
+            self.manager.free(sequence)
+            return []
+        samples = [request.sequences[index] for index in item.samples]
+        samples = [sample for sample in samples if not sample.is_finished]
+        for sample in samples:
+            if sample is not sequence:
+                self._fork(sequence, sample)
+        if not self.enable_kv_cache:
+            self.manager.free(sequence)
+            sequence.num_computed_tokens = 0
+        return [self._append(s, sampled[request.request_id, s.index]) for s in samples]
+
+    def _fork(self, parent: Sequence, child: Sequence) -> None:
+        """Let a sample start from the prompt that another has computed."""
+        child.awaits_fork = False
+        if len(self._running) >= self._max_running:  # no seat: it finds the blocks in the cache
+            self._enqueue(child)
+            return
+        child.status = SequenceStatus.RUNNING
+        self._running.append(child)
+        if self.enable_kv_cache:
+            child.num_computed_tokens = parent.num_computed_tokens
+            self.manager.fork(parent, child)
+
+    def _append(self, sequence: Sequence, token_id: int) -> SequenceUpdate:
+        sequence.token_ids.append(token_id)
+        reason = sequence.reason_to_stop(self.max_model_len)
+        if reason is not None:
+            self.finish(sequence, reason, token_id if reason == "stop" else None)
+        return SequenceUpdate(sequence, token_id, sequence.is_finished)
+
+    # -- Checks ---------------------------------------------------------------------------------
+
+    def check_invariants(self) -> None:
+        """Check the queues and the blocks of all sequences.
+
+        Raises:
+            AssertionError: with what is wrong.
+        """
+        assert len(self._running) <= self._max_running
+        assert self._waiting == sorted(self._waiting, key=_place_in_line), "the line is not sorted"
+        queued = [*self._running, *self._waiting]
+        assert len(queued) == len(set(queued)), "a sequence is queued twice"
+        alive = {s for r in self._requests.values() for s in r.sequences if not s.is_finished}
+        assert {s for s in alive if not s.awaits_fork} == set(queued), "a sequence is lost"
+        assert all(s.status is SequenceStatus.RUNNING for s in self._running)
+        assert all(s.num_computed_tokens == 0 for s in self._waiting)
+        assert all(s.num_pending_tokens > 0 for s in queued)
+        in_flight = self._in_flight.scheduled if self._in_flight else ()
+        holders = {item.sequence for item in in_flight}
+        if self.enable_kv_cache:
+            holders |= set(self._running)
+        assert self.manager.holders == holders, "blocks are held by the wrong sequences"
+        self.manager.check_invariants()
+
+
+def _is_protected(sequence: Sequence) -> bool:
+    return sequence.num_output_tokens < sequence.protected_until
+
+
+def _seniority(sequence: Sequence) -> tuple[float, int, int]:
+    request = sequence.request
+    return (request.arrival_time, request.arrival_number, sequence.index)
+
+
+def _place_in_line(sequence: Sequence) -> tuple[int, bool, tuple[float, int, int]]:
+    """Sort key of sequences that wait: those that were preempted lead their class."""
+    fresh = sequence.num_preemptions == 0
+    return (-sequence.request.priority, fresh, _seniority(sequence))

@@ -1,0 +1,150 @@
+"""Finding and keeping what has been computed before, named by its tokens.
+
+Not here: who holds which block (manager) and what is evicted when (block_pool).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from firstword.kvcache.block_pool import NO_BLOCK, BlockContent, BlockPool, block_key
+from firstword.kvcache.spec import KVCacheSpec
+
+
+class TokenSequence(Protocol):
+    """What the manager needs to know of a sequence; it is told apart by identity."""
+
+    block_keys: list[bytes]  # of its full blocks, filled by the manager, kept with the sequence
+
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """All tokens, prompt and output."""
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """Tokens whose keys and values are in its blocks."""
+
+    @property
+    def salt(self) -> str:
+        """Sequences share blocks only with others of the same salt."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixHit:
+    """The longest cached prefix of a sequence that is valid in every group.
+
+    Args:
+        num_tokens: positions that need not be computed.
+        num_copied_tokens: how many of them lie in a block that is copied, not shared.
+        blocks: per group, the blocks of positions 0 .. num_tokens - 1; NO_BLOCK where the group
+            needs none any more. A state group has one entry, the state to copy.
+    """
+
+    num_tokens: int = 0
+    num_copied_tokens: int = 0
+    blocks: tuple[tuple[int, ...], ...] = ()
+
+
+class PrefixCache:
+    """The cached blocks of all groups, seen as prefixes of a sequence.
+
+    Args:
+        spec: the groups.
+        pool: where the blocks are counted and indexed.
+        extra_key: whatever else determines keys and values: model fingerprint, adapter.
+    """
+
+    def __init__(self, spec: KVCacheSpec, pool: BlockPool, extra_key: bytes = b"") -> None:
+        self._groups = spec.groups
+        self._block_size = spec.block_size
+        self._pool = pool
+        self._extra_key = extra_key
+
+    def match(self, sequence: TokenSequence) -> PrefixHit:
+        """Find the longest cached prefix of a sequence; nothing changes.
+
+        At most all tokens but the last come from the cache: a logits row needs one computed.
+        A full group needs every block from position 0, a sliding group those of its window, a
+        state group the state at exactly that position.
+        """
+        limit = len(sequence.token_ids) - 1
+        if limit < 1:
+            return PrefixHit()
+        deepest = min(self._num_full_matches(sequence, limit), (limit - 1) // self._block_size)
+        for index in range(deepest, -1, -1):
+            hit = self._match_ending_in(sequence, index, limit)
+            if hit is not None:
+                return hit
+        return PrefixHit()
+
+    def _num_full_matches(self, sequence: TokenSequence, limit: int) -> int:
+        """Leading whole blocks within `limit` tokens that every full group has."""
+        full = [i for i, group in enumerate(self._groups) if group.kind == "full"]
+        for index in range(limit // self._block_size):
+            if any(self.find_block(group, sequence, index) == NO_BLOCK for group in full):
+                return index
+        return limit // self._block_size
+
+    def _match_ending_in(self, sequence: TokenSequence, index: int, limit: int) -> PrefixHit | None:
+        """Find the longest hit whose last token lies in block `index`.
+
+        The group that shares the fewest tokens of that block decides. Ending even earlier would
+        ask a sliding group for still older blocks, so this is the only end worth a try.
+        """
+        size = self._block_size
+        wanted = self._block_tokens(sequence, index)[: limit - index * size]
+        parent = self._key(sequence, index - 1)
+        paged = [i for i, group in enumerate(self._groups) if group.kind != "state"]
+        best = {i: self._pool.longest_common_prefix(i, parent, wanted) for i in paged}
+        count = min((length for _, length in best.values()), default=len(wanted))
+        if count == 0:
+            return None
+        end = index * size + count
+        blocks = []
+        for i, group in enumerate(self._groups):
+            if group.kind == "state":
+                at_checkpoint = end % group.checkpoint_interval == 0
+                held = [self.find_block(i, sequence, index) if at_checkpoint else NO_BLOCK]
+                first = 0
+            else:
+                first = group.first_needed(end) // size
+                held = [NO_BLOCK] * min(first, index)
+                held += [self.find_block(i, sequence, j) for j in range(first, index)]
+                held.append(best[i][0])
+            if NO_BLOCK in held[first:]:
+                return None
+            blocks.append(tuple(held))
+        return PrefixHit(end, end % size, tuple(blocks))
+
+    def find_block(self, group: int, sequence: TokenSequence, index: int) -> int:
+        """Find the full block `index` of a sequence in a group; NO_BLOCK if it is not cached."""
+        key, token_ids = self._key(sequence, index), self._block_tokens(sequence, index)
+        return self._pool.lookup(group, key, token_ids)
+
+    def keep_block(self, group: int, sequence: TokenSequence, index: int, block: int) -> None:
+        """Let a block be found as the full block `index` of a sequence."""
+        parent, key = self._key(sequence, index - 1), self._key(sequence, index)
+        tokens = self._block_tokens(sequence, index)
+        self._pool.cache(block, BlockContent(group, parent, tokens, key))
+
+    def keep_tail(self, group: int, sequence: TokenSequence, block: int) -> None:
+        """Let the partly filled last block of a sequence be found."""
+        index, count = divmod(sequence.num_computed_tokens, self._block_size)
+        tokens = self._block_tokens(sequence, index)[:count]
+        parent = self._key(sequence, index - 1)
+        self._pool.cache(block, BlockContent(group, parent, tokens, None))
+
+    def _key(self, sequence: TokenSequence, index: int) -> bytes:
+        """Key of the full block `index` of a sequence; of the root for -1."""
+        keys = sequence.block_keys
+        if not keys:
+            keys.append(block_key(self._extra_key + b"\0" + sequence.salt.encode(), ()))
+        while len(keys) < index + 2:
+            keys.append(block_key(keys[-1], self._block_tokens(sequence, len(keys) - 1)))
+        return keys[index + 1]
+
+    def _block_tokens(self, sequence: TokenSequence, index: int) -> tuple[int, ...]:
+        size = self._block_size
+        return tuple(sequence.token_ids[index * size : (index + 1) * size])

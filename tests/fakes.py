@@ -1,0 +1,204 @@
+"""Stand-ins that make tests exact and instant: a clock, KV groups, and a runner that checks.
+
+Not here: anything that computes with arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from firstword.engine.request import Request, Sequence
+from firstword.engine.scheduler import Scheduler
+from firstword.engine.step import ScheduledSequence, SchedulerOutput, SequenceUpdate, StepCost
+from firstword.kvcache.manager import KVCacheManager
+from firstword.kvcache.spec import KVCacheSpec, KVGroup
+
+
+class FakeClock:
+    """Seconds that pass only when told to."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def full_group(layer: int = 0) -> KVGroup:
+    return KVGroup(f"full{layer}", "full", (layer,), num_kv_heads=1, head_dim=2)
+
+
+def sliding_group(layer: int, window: int) -> KVGroup:
+    return KVGroup(f"sliding{layer}", "sliding", (layer,), 1, 2, window=window)
+
+
+def state_group(layer: int, checkpoint_interval: int) -> KVGroup:
+    return KVGroup(
+        f"state{layer}", "state", (layer,), state_bytes=8, checkpoint_interval=checkpoint_interval
+    )
+
+
+class Content(NamedTuple):
+    """What a slot, or a state, stands for: a position of a sequence in a group."""
+
+    group: int
+    position: int
+    history: int
+
+
+class FakeRunner:
+    """Runs steps on a shadow of the KV pool and checks everything that a query would read.
+
+    A slot holds a digest of the group, the position, the salt and all tokens up to there: as much
+    as real keys and values depend on. A wrong share, a lost copy, an early reuse or a wrong
+    position therefore shows at the first step that reads it.
+    """
+
+    def __init__(self, spec: KVCacheSpec, vocab_size: int = 5) -> None:
+        self.spec = spec
+        self.vocab_size = vocab_size
+        self.num_positions = 0
+        self._slots: dict[tuple[int, int], Content] = {}
+        self._states: dict[int, Content] = {}
+
+    def run(self, output: SchedulerOutput) -> dict[tuple[str, int], int]:
+        """Run a step; returns the sampled tokens by (request id, sample index)."""
+        copies = list(output.block_copies)
+        for copy in copies if output.step % 2 else reversed(copies):  # any order must do
+            if self.spec.groups[copy.group].kind == "state":
+                self._states[copy.destination] = self._states[copy.source]
+            for i in range(copy.count):
+                if (copy.source, i) in self._slots:
+                    self._slots[copy.destination, i] = self._slots[copy.source, i]
+        for item in output.scheduled:
+            self._write(item)
+        sampled: dict[tuple[str, int], int] = {}
+        for item in output.scheduled:
+            self._check_reads(item)
+            request = item.sequence.request
+            for index in item.samples:
+                token = self.sample(request, item.sequence.token_ids, index)
+                sampled[request.request_id, index] = token
+        self.num_positions += output.num_tokens
+        return sampled
+
+    def sample(self, request: Request, token_ids: Iterable[int], index: int) -> int:
+        """The token that follows: a function of the tokens and the sample index alone."""
+        return hash((tuple(token_ids), index)) % self.vocab_size
+
+    def expected_output(self, request: Request, index: int, max_model_len: int) -> list[int]:
+        """What a sequence must come to, computed without scheduler or cache."""
+        tokens = list(request.prompt_token_ids)
+        output: list[int] = []
+        while True:
+            token = self.sample(request, tokens, index)
+            tokens.append(token)
+            output.append(token)
+            if token in request.stop_token_ids and len(output) > request.min_tokens:
+                return output
+            if len(output) == request.max_tokens or len(tokens) == max_model_len:
+                return output
+
+    def _write(self, item: ScheduledSequence) -> None:
+        histories = _histories(item.sequence)
+        end = item.start + item.num_tokens
+        for g, (group, table) in enumerate(zip(self.spec.groups, item.block_tables, strict=True)):
+            if group.kind == "state":
+                if item.start > 0:
+                    before = Content(g, item.start - 1, histories[item.start - 1])
+                    assert self._states[table[0]] == before, f"wrong state for {item}"
+                self._states[table[0]] = Content(g, end - 1, histories[end - 1])
+                continue
+            for p in range(item.start, end):
+                block = table[p // self.spec.block_size]
+                assert block >= 0, f"position {p} has no block in {group.name}"
+                content = Content(g, p, histories[p])
+                self._slots[block, p % self.spec.block_size] = content
+
+    def _check_reads(self, item: ScheduledSequence) -> None:
+        histories = _histories(item.sequence)
+        end = item.start + item.num_tokens
+        for g, (group, table) in enumerate(zip(self.spec.groups, item.block_tables, strict=True)):
+            if group.kind == "state":
+                assert self._states[table[0]] == Content(g, end - 1, histories[end - 1])
+                continue
+            for p in range(group.first_needed(item.start), end):
+                block = table[p // self.spec.block_size]
+                found = self._slots.get((block, p % self.spec.block_size))
+                assert found == Content(g, p, histories[p]), (
+                    f"{group.name}, position {p}, block {block}: found {found} for {item}"
+                )
+
+
+def _histories(sequence: Sequence) -> list[int]:
+    """For each position, a digest of the salt and of all tokens up to it."""
+    digest = hash(tuple(sequence.salt.encode()))
+    digests = []
+    for token in sequence.token_ids:
+        digest = hash((digest, token))
+        digests.append(digest)
+    return digests
+
+
+class Driver:
+    """A scheduler with a fake runner: everything of an engine but text and numbers."""
+
+    def __init__(
+        self,
+        groups: tuple[KVGroup, ...] = (),
+        *,
+        num_blocks: int = 64,
+        block_size: int = 4,
+        enable_prefix_caching: bool = True,
+        **limits: int,
+    ) -> None:
+        self.spec = KVCacheSpec(groups or (full_group(),), block_size)
+        self.clock = FakeClock()
+        self.manager = KVCacheManager(
+            self.spec, num_blocks, enable_prefix_caching=enable_prefix_caching
+        )
+        self.scheduler = Scheduler(
+            self.manager,
+            max_model_len=limits.get("max_model_len", 64),
+            max_num_seqs=limits.get("max_num_seqs", 8),
+            max_num_batched_tokens=limits.get("max_num_batched_tokens", 16),
+            cost=StepCost(),
+            enable_kv_cache=bool(limits.get("enable_kv_cache", True)),
+            clock=self.clock,
+        )
+        self.runner = FakeRunner(self.spec)
+        self.outputs: list[SchedulerOutput] = []
+
+    def step(self) -> tuple[SequenceUpdate, ...]:
+        """One step, all invariants checked between its parts; () where there is nothing to do."""
+        output = self.scheduler.schedule()
+        self.scheduler.check_invariants()
+        if output is None:
+            return ()
+        self.outputs.append(output)
+        updates = self.scheduler.update(output, self.runner.run(output))
+        self.scheduler.check_invariants()
+        return updates
+
+    def run(self, *requests: Request, max_steps: int = 10_000) -> None:
+        """Add requests and step until all have ended."""
+        for request in requests:
+            self.scheduler.add(request)
+        for _ in range(max_steps):
+            if not self.scheduler.has_work:
+                return
+            self.step()
+        raise AssertionError(f"not done after {max_steps} steps")
+
+    def check_outputs(self, *requests: Request) -> None:
+        """Every sequence came to exactly what it comes to alone."""
+        for request in requests:
+            for s in request.sequences:
+                expected = self.runner.expected_output(
+                    request, s.index, self.scheduler.max_model_len
+                )
+                assert s.output_token_ids == expected
