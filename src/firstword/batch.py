@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from firstword.errors import SamplingError
+
 Int32Array = NDArray[np.int32]
 Float32Array = NDArray[np.float32]
 
@@ -150,11 +152,11 @@ class StepResult:
     """What a step gave: one sampled token per logits row, and how long its parts took.
 
     Args:
-        sampled: R tokens.
+        sampled: R tokens, or the error of a row that no token can be chosen from.
         forward_ms: milliseconds in the model.
         sampling_ms: milliseconds from logits to tokens.
     """
 
-    sampled: tuple[SampledToken, ...]
+    sampled: tuple[SampledToken | SamplingError, ...]
     forward_ms: float = 0.0
     sampling_ms: float = 0.0

@@ -20,11 +20,11 @@ from firstword.config import EngineConfig
 from firstword.engine.engine import Engine, EngineModel
 from firstword.engine.outputs import RequestOutput, TextDelta
 from firstword.engine.runner import ReferenceRunner
-from firstword.engine.scheduler import StepCost
+from firstword.engine.step import StepCost
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import Model, build_model, model_kv_spec
-from firstword.ops.cost import Cost, CostOps
+from firstword.ops.cost import Cost, CostOps, step_cost
 from firstword.ops.reference import ReferenceOps
 from firstword.plan.hardware import usable_cores, usable_memory
 from firstword.plan.memory import PoolPlan, PoolRequest, plan_pool
@@ -166,6 +166,9 @@ class LLM:
                     self._inbox[delta.request_id].append(delta)
         deltas = list(inbox)
         inbox.clear()
+        for delta in deltas:
+            if delta.error is not None:
+                raise delta.error
         return deltas
 
     def _submit(self, prompt: Prompt, params: SamplingParams) -> str:
@@ -274,8 +277,10 @@ def _engine_model(loaded: _Loaded, tokenizer: Tokenizer) -> EngineModel:
     cost_ops = CostOps()
     cost_model = build_model(loaded.checkpoint, cost_ops, loaded.spec)
 
+    cost_pool = cost_ops.new_kv_pool(loaded.spec, loaded.num_blocks)
+
     def cost_of(batch: ForwardBatch) -> Cost:
-        return cost_ops.measure(cost_model, batch)
+        return step_cost(cost_ops, cost_model, batch, cost_pool).total
 
     config = loaded.checkpoint.config
     return EngineModel(

@@ -98,16 +98,18 @@ class Processor:
         start = clock()
         if isinstance(prompt, str):
             encoded = self._encode_text(prompt)
-        elif prompt and isinstance(prompt[0], int):
-            ids = tuple(int(token) for token in prompt)  # type: ignore[call-overload]
-            encoded = EncodedPrompt(ids, None, len(ids))
-        elif prompt and isinstance(prompt[0], Mapping):
-            encoded = self._encode_chat([dict(m) for m in prompt])  # type: ignore[arg-type]
         else:
-            raise ConfigError(
-                "the prompt is empty: give text, token ids, or a list of messages with "
-                "'role' and 'content'"
-            )
+            ids = tuple(item for item in prompt if isinstance(item, int))
+            messages = [dict(item) for item in prompt if isinstance(item, Mapping)]
+            if ids and not messages:
+                encoded = EncodedPrompt(ids, None, len(ids))
+            elif messages and not ids:
+                encoded = self._encode_chat(messages)
+            else:
+                raise ConfigError(
+                    "the prompt is empty or mixed: give text, token ids, or a list of messages "
+                    "with 'role' and 'content'"
+                )
         return EncodedPrompt(
             encoded.token_ids, encoded.text, encoded.num_typed_tokens, clock() - start
         )
@@ -170,10 +172,18 @@ class Processor:
     def step(self) -> list[TextDelta]:
         """Run one step of the engine; returns the new pieces of text."""
         outputs = self.engine.step()
-        return [self._advance(output) for output in outputs if output.request_id in self._requests]
+        deltas = []
+        for output in outputs:
+            # An error of one sample ends the whole request: its other outputs are dropped.
+            if output.request_id in self._requests:
+                deltas.append(self._advance(output))
+        return deltas
 
     def _advance(self, output: SequenceOutput) -> TextDelta:
         request = self._requests[output.request_id]
+        if output.error is not None:
+            self.abort(output.request_id)
+            return TextDelta(output.request_id, output.sample_index, "", (), error=output.error)
         sample = request.samples[output.sample_index]
         sample.token_ids.append(output.token_id)
         if request.params.logprobs is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from firstword.batch import CopySpan, ForwardBatch, Int32Array, SamplingRow, StepInput
 from firstword.engine.request import Sequence
-from firstword.engine.scheduler import ScheduledSequence, SchedulerOutput
+from firstword.engine.step import ScheduledSequence, SchedulerOutput
 from firstword.kvcache.spec import KVCacheSpec
 from firstword.sampling.params import SamplingParams
 
@@ -47,7 +47,7 @@ def build_batch(output: SchedulerOutput, spec: KVCacheSpec) -> ForwardBatch:
     )
     token_ids = np.concatenate([_token_ids(item) for item in scheduled])
     tables = tuple(
-        _pad([tables[group] for tables in output.block_tables]) for group in range(len(spec.groups))
+        _pad([item.block_tables[group] for item in scheduled]) for group in range(len(spec.groups))
     )
     slots = tuple(
         _slots(positions, lengths, table, spec.block_size, group.kind == "state")
@@ -66,7 +66,7 @@ def build_batch(output: SchedulerOutput, spec: KVCacheSpec) -> ForwardBatch:
         block_tables=tables,
         slot_mapping=slots,
         logits_indices=np.array(last_rows, np.int32),
-        block_copies=tuple(CopySpan(*copy) for copy in output.block_copies),
+        block_copies=tuple(CopySpan(c.source, c.destination, c.count) for c in output.block_copies),
     )
 
 
@@ -90,9 +90,9 @@ def _slots(
     """Slot of every position [T]; a state group has one block per sequence and no slots in it."""
     sequence = np.repeat(np.arange(len(lengths)), lengths)  # [T]
     if state:
-        return table[sequence, 0] * np.int32(block_size)
+        return np.asarray(table[sequence, 0] * block_size, np.int32)
     block = table[sequence, positions // block_size]
-    return (block * block_size + positions % block_size).astype(np.int32)
+    return np.asarray(block * block_size + positions % block_size, np.int32)
 
 
 def _sampling_row(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from firstword.batch import ForwardBatch, SampledToken, StepResult
 from firstword.config import EngineConfig
@@ -16,8 +16,9 @@ from firstword.engine.batch_builder import build_step
 from firstword.engine.outputs import RequestMetrics, SequenceOutput
 from firstword.engine.request import Request
 from firstword.engine.runner import Runner
-from firstword.engine.scheduler import Scheduler, SchedulerOutput, SequenceUpdate, StepCost
-from firstword.errors import ConfigError, PromptTooLongError
+from firstword.engine.scheduler import Scheduler
+from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepCost
+from firstword.errors import ConfigError, PromptTooLongError, SamplingError
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.spec import KVCacheSpec, kv_bytes
 from firstword.ops.cost import Cost
@@ -48,7 +49,7 @@ class EngineModel:
     kv: KVCacheSpec
     num_blocks: int
     cost_of: Callable[[ForwardBatch], Cost] | None = None
-    step_cost: StepCost = StepCost()
+    step_cost: StepCost = field(default_factory=StepCost)
 
 
 @dataclass
@@ -105,6 +106,7 @@ class Engine:
             step_time_budget_ms=config.step_time_budget_ms,
             cost=model.step_cost,
             enable_kv_cache=config.enable_kv_cache,
+            clock=clock,
         )
         self._live: dict[str, _Live] = {}
 
@@ -206,9 +208,7 @@ class Engine:
         live = self._live.get(request_id)
         if live is None:
             return
-        unfinished = [s for s in live.request.sequences if not s.is_finished]
-        self.scheduler.abort(request_id)
-        for sequence in unfinished:
+        for sequence in self.scheduler.abort(request_id):
             self._emit_finished(request_id, sequence.index, "abort", None)
 
     def stop(self, request_id: str, sample_index: int, stop_string: str) -> None:
@@ -242,8 +242,8 @@ class Engine:
     def step(self) -> list[SequenceOutput]:
         """Run one step; returns the new tokens.
 
-        When the step is interrupted or fails, the requests in it end as aborted, all others stay
-        as they are, and the exception goes on.
+        When the step is interrupted or fails, its sequences go back to the queue to be computed
+        again, all others stay as they are, and the exception goes on.
         """
         output = self.scheduler.schedule()
         if output is None:
@@ -256,21 +256,31 @@ class Engine:
         try:
             result = self._runner.collect(self._runner.submit(step))
         except BaseException:
-            self._abandon(output)
+            self.scheduler.discard(output)
             raise
-        sampled = dict(zip(_sampled_keys(output), result.sampled, strict=True))
+        outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
+        failures = self._end_failed(outcomes)
+        sampled = {k: t for k, t in outcomes.items() if isinstance(t, SampledToken)}
         updates = self.scheduler.update(output, {k: t.token_id for k, t in sampled.items()})
         now = self.clock()
         self._account(output, updates, now)
         self._emit_step(output, step.batch, result, (start, now))
         if self.config.debug:
             self.scheduler.check_invariants()
-        return [self._report(output.step, u, sampled, now) for u in updates]
+        return failures + [self._report(output.step, u, sampled, now) for u in updates]
 
-    def _abandon(self, output: SchedulerOutput) -> None:
-        for item in output.scheduled:
-            self.abort(item.sequence.request.request_id)
-        self.scheduler.update(output, {})
+    def _end_failed(
+        self, outcomes: dict[tuple[str, int], SampledToken | SamplingError]
+    ) -> list[SequenceOutput]:
+        """End the requests of rows that gave no token; the others in the step go on."""
+        failures = []
+        for (request_id, index), outcome in outcomes.items():
+            if isinstance(outcome, SamplingError):
+                self.abort(request_id)
+                failures.append(
+                    SequenceOutput(request_id, index, -1, 0.0, (), "abort", None, error=outcome)
+                )
+        return failures
 
     def _account(
         self, output: SchedulerOutput, updates: Sequence[SequenceUpdate], now: float
@@ -361,7 +371,7 @@ class Engine:
                 forward_ms=result.forward_ms,
                 sampling_ms=result.sampling_ms,
                 flops=cost.flops,
-                bytes_moved=cost.bytes_read + cost.bytes_written,
+                bytes_moved=cost.weight_bytes + cost.kv_bytes_read + cost.kv_bytes_written,
                 num_attended=cost.attended,
                 kv_bytes_in_use=used * self.model.kv.page_bytes,
                 predicted_ms=output.predicted_ms,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from firstword.batch import Candidate
+from firstword.errors import FirstwordError
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class SequenceOutput:
         candidates: the most probable tokens, when asked for.
         finish_reason: "stop" or "length" when this token was the last.
         stop_reason: the token id that ended the sequence, if one did.
+        error: why there is no token; the request is over then.
     """
 
     request_id: str
@@ -28,6 +30,7 @@ class SequenceOutput:
     candidates: tuple[Candidate, ...]
     finish_reason: str | None
     stop_reason: int | None
+    error: FirstwordError | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,7 @@ class TextDelta:
         token_ids: the tokens that arrived with it.
         finish_reason: set on a sample's last piece.
         output: the whole request, on the very last piece.
+        error: why the request could not go on; nothing follows then.
     """
 
     request_id: str
@@ -142,3 +146,4 @@ class TextDelta:
     token_ids: tuple[int, ...]
     finish_reason: str | None = None
     output: RequestOutput | None = None
+    error: FirstwordError | None = None

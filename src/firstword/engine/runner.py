@@ -10,10 +10,12 @@ import time
 from dataclasses import replace
 from typing import Protocol
 
-from firstword.batch import Float32Array, StepInput, StepResult
+import numpy as np
+
+from firstword.batch import Float32Array, SampledToken, StepInput, StepResult
 from firstword.models.registry import Model
 from firstword.ops.protocol import KVPool
-from firstword.sampling.sampler import sample
+from firstword.sampling.sampler import sample_each
 
 
 class Runner(Protocol):
@@ -48,7 +50,7 @@ class ReferenceRunner:
         start = time.perf_counter()
         logits = self._model(batch, self._kv)  # [R, V]
         computed = time.perf_counter()
-        sampled = sample(logits, step.sampling)
+        sampled = sample_each(logits, step.sampling)
         result = StepResult(
             sampled=sampled,
             forward_ms=(computed - start) * 1e3,
@@ -73,5 +75,7 @@ def resolve_token_ids(step: StepInput, last: StepResult | None) -> StepInput:
         raise ValueError("a step refers to tokens of the step before, but there was none")
     resolved = ids.copy()
     for index in pending:
-        resolved[index] = last.sampled[-int(ids[index]) - 1].token_id
+        outcome = last.sampled[-int(ids[index]) - 1]
+        assert isinstance(outcome, SampledToken), "a sequence without a token went on"
+        resolved[index] = outcome.token_id
     return replace(step, batch=replace(step.batch, token_ids=resolved))

@@ -75,8 +75,8 @@ class PagedStorage:
     def copy(self, span: CopySpan) -> None:
         """Copy block `span.source` to block `span.destination`.
 
-        The whole page is copied, whatever `span.count` says: a page does not say which group it
-        serves, and what lies beyond the first `count` tokens is stored anew before it is read.
+        The whole page is copied, whatever its count says: a page does not say which group it
+        serves, and what lies beyond those tokens is stored anew before it is read.
         """
         self._pages[span.destination] = self._pages[span.source]
 

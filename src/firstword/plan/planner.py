@@ -88,7 +88,7 @@ def open_for_planning(path: Path) -> Checkpoint | ShapeCheckpoint:
     if not isinstance(entries, dict):
         raise CheckpointError(path, "config", "expected a JSON object with the model's settings")
     try:
-        return ShapeCheckpoint(ModelConfig.from_hf(entries))
+        return ShapeCheckpoint(ModelConfig.from_hf(entries), path)
     except (ConfigError, TypeError, ValueError) as error:
         raise CheckpointError(path, "config", str(error)) from None
 
@@ -132,7 +132,7 @@ def _plan(config: ModelConfig, spec: KVCacheSpec, ops: CostOps, what: tuple[str,
     return Plan(
         model=name,
         weight_bytes=ops.total_weight_bytes,
-        num_parameters=ops.total_parameters,
+        num_parameters=ops.num_parameters,
         num_layers=config.num_hidden_layers,
         num_heads=config.num_attention_heads,
         num_kv_heads=config.num_key_value_heads,

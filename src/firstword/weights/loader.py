@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Generic, Literal, TypeVar
 
 from firstword.errors import CheckpointError, UnsupportedModelError
-from firstword.quant import DEQUANTIZABLE, RawTensor
+from firstword.ops.protocol import WeightRole
+from firstword.quant import DEQUANTIZABLE, RawTensor, dequantize
 from firstword.weights.checkpoint import TensorSource
 
 W = TypeVar("W")
@@ -29,7 +30,7 @@ class Loader(Generic[W]):
     """
 
     def __init__(
-        self, checkpoint: TensorSource, prepare: Callable[[str, Sequence[RawTensor]], W]
+        self, checkpoint: TensorSource, prepare: Callable[[WeightRole, Sequence[RawTensor]], W]
     ) -> None:
         self._checkpoint = checkpoint
         self._prepare = prepare
@@ -72,6 +73,13 @@ class Loader(Generic[W]):
         """The weight of a vector, or None where there is none; raises as `matrix` does."""
         return self._optional("vector", name, (size,))
 
+    def optional_values(self, name: str, size: int) -> tuple[float, ...] | None:
+        """The numbers of a vector that the model's structure depends on, or None; see `matrix`."""
+        tensor = self._find(name, (size,))
+        if tensor is None:
+            return None
+        return tuple(dequantize(tensor).tolist())
+
     def finish(self) -> None:
         """Check that the model asked for every tensor of the checkpoint.
 
@@ -92,7 +100,7 @@ class Loader(Generic[W]):
                 f"the tensors: {shown}",
             )
 
-    def _required(self, role: str, name: str, shape: tuple[int, ...]) -> W:
+    def _required(self, role: WeightRole, name: str, shape: tuple[int, ...]) -> W:
         weight = self._optional(role, name, shape)
         if weight is None:
             raise CheckpointError(
@@ -102,7 +110,11 @@ class Loader(Generic[W]):
             )
         return weight
 
-    def _optional(self, role: str, name: str, shape: tuple[int, ...]) -> W | None:
+    def _optional(self, role: WeightRole, name: str, shape: tuple[int, ...]) -> W | None:
+        tensor = self._find(name, shape)
+        return None if tensor is None else self._prepare(role, [tensor])
+
+    def _find(self, name: str, shape: tuple[int, ...]) -> RawTensor | None:
         full_name = self._prefix + name
         tensor = self._checkpoint.tensor(full_name, shape)
         if tensor is None:
@@ -124,7 +136,7 @@ class Loader(Generic[W]):
                 f"are among {built}",
             )
         self._asked.add(full_name)
-        return self._prepare(role, [tensor])
+        return tensor
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:
