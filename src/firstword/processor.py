@@ -7,7 +7,7 @@ same lines. Not here: loading models, threads, processes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from firstword.engine.engine import Engine
 from firstword.engine.outputs import (
@@ -38,12 +38,14 @@ class EncodedPrompt:
         text: the prompt as text, template included; None when it came as token ids.
         num_typed_tokens: tokens of what the user typed; the rest were added by the template or
             by the model's rule for the beginning of a text.
+        is_chat: it ends where an answer begins, rather than in the middle of a text.
         seconds: time it took.
     """
 
     token_ids: tuple[int, ...]
     text: str | None
     num_typed_tokens: int
+    is_chat: bool = False
     seconds: float = 0.0
 
 
@@ -110,9 +112,7 @@ class Processor:
                     "the prompt is empty or mixed: give text, token ids, or a list of messages "
                     "with 'role' and 'content'"
                 )
-        return EncodedPrompt(
-            encoded.token_ids, encoded.text, encoded.num_typed_tokens, clock() - start
-        )
+        return replace(encoded, seconds=clock() - start)
 
     def _encode_text(self, text: str) -> EncodedPrompt:
         ids = self.tokenizer.encode(text, parse_special=True)
@@ -129,7 +129,9 @@ class Processor:
                 "Use --raw (in Python: generate() with a plain string) or choose a chat model"
             )
         chat = self.template.encode(self.tokenizer, messages)
-        return EncodedPrompt(tuple(chat.token_ids), chat.text, chat.num_typed_tokens)
+        return EncodedPrompt(
+            tuple(chat.token_ids), chat.text, chat.num_typed_tokens, is_chat=True
+        )
 
     def submit(
         self,
@@ -149,13 +151,18 @@ class Processor:
         self.engine.add_request(
             request_id, prompt.token_ids, params, priority=priority, key=key, salt=salt
         )
-        samples = [_Sample(self._text_stream(params)) for _ in range(params.n)]
+        samples = [_Sample(self._text_stream(prompt, params)) for _ in range(params.n)]
         seed = self.engine.seed_of(request_id)
         self._requests[request_id] = _Request(prompt, params, seed, samples)
         self._emit_prompt(request_id, prompt)
 
-    def _text_stream(self, params: SamplingParams) -> TextStream:
-        return TextStream(self.tokenizer, params.stop, skip_special=params.skip_special_tokens)
+    def _text_stream(self, prompt: EncodedPrompt, params: SamplingParams) -> TextStream:
+        return TextStream(
+            self.tokenizer,
+            params.stop,
+            skip_special=params.skip_special_tokens,
+            keep_leading_space=not prompt.is_chat,
+        )
 
     def abort(self, request_id: str) -> None:
         """End a request now; what it produced is dropped. Unknown ids are ignored."""
@@ -210,15 +217,15 @@ class Processor:
         """The text that became certain, and whether the sample ends with it."""
         ended_by_token = output.finish_reason == "stop"
         text = "" if ended_by_token else sample.stream.push(output.token_id)
-        if sample.stream.matched is not None:
-            sample.finish_reason, sample.stop_reason = "stop", sample.stream.matched
-            self.engine.stop(output.request_id, output.sample_index, sample.stream.matched)
+        if sample.stream.stop_reason is not None:
+            sample.finish_reason, sample.stop_reason = "stop", sample.stream.stop_reason
+            self.engine.stop(output.request_id, output.sample_index, sample.stream.stop_reason)
         elif output.finish_reason is not None:
             text += sample.stream.finish()
             sample.finish_reason = output.finish_reason
             sample.stop_reason = output.stop_reason
-            if sample.stream.matched is not None:  # the held-back end completed a stop string
-                sample.finish_reason, sample.stop_reason = "stop", sample.stream.matched
+            if sample.stream.stop_reason is not None:  # the held-back end completed a stop string
+                sample.finish_reason, sample.stop_reason = "stop", sample.stream.stop_reason
             elif output.stop_reason in self.engine.model.eos_token_ids:
                 sample.stop_reason = None
         return text

@@ -20,6 +20,7 @@ class TextStream:
     Args:
         tokenizer: whose tokens come in.
         stops: stop strings, see StopStrings.
+        skip_special: control tokens add no text.
         keep_leading_space: the text continues a raw prompt, so a first space is text.
 
     Raises:
@@ -27,9 +28,16 @@ class TextStream:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, stops: Sequence[str] = (), *, keep_leading_space: bool = False
+        self,
+        tokenizer: Tokenizer,
+        stops: Sequence[str] = (),
+        *,
+        skip_special: bool = True,
+        keep_leading_space: bool = False,
     ) -> None:
-        self._detokenizer = Detokenizer(tokenizer, keep_leading_space=keep_leading_space)
+        self._detokenizer = Detokenizer(
+            tokenizer, skip_special=skip_special, keep_leading_space=keep_leading_space
+        )
         self._stops = StopStrings(stops)
 
     @property
