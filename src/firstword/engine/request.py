@@ -13,6 +13,9 @@ from firstword.errors import ConfigError
 
 FinishReason = Literal["stop", "length", "abort"]
 
+PROTECTED_TOKENS = 32
+"""Tokens that a sequence preempted twice may produce before it can be preempted again."""
+
 
 class SequenceStatus(Enum):
     """Where a sequence is on its way; PREEMPTED is WAITING after having lost its blocks."""
@@ -94,7 +97,7 @@ class Sequence:
     num_computed_tokens: int = field(default=0, init=False)
     num_cached_tokens: int = field(default=0, init=False)  # from the prefix cache, when first run
     num_preemptions: int = field(default=0, init=False)
-    protected_until: int = field(default=0, init=False)  # output tokens; see the scheduler
+    protected_until: int = field(default=0, init=False)  # a number of output tokens
     finish_reason: FinishReason | None = field(default=None, init=False)
     stop_reason: int | None = field(default=None, init=False)  # the stop token that ended it
     awaits_fork: bool = field(init=False)
@@ -138,6 +141,25 @@ class Sequence:
     def is_finished(self) -> bool:
         """Whether it has ended, for whatever reason."""
         return self.status is SequenceStatus.FINISHED
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether it keeps its blocks while there is any other to take from."""
+        return self.num_output_tokens < self.protected_until
+
+    def preempt(self) -> None:
+        """Note that it has lost all its blocks."""
+        self.status = SequenceStatus.PREEMPTED
+        self.num_computed_tokens = 0
+        self.num_preemptions += 1
+        if self.num_preemptions >= 2:
+            self.protected_until = self.num_output_tokens + PROTECTED_TOKENS
+
+    def finish(self, reason: FinishReason, stop_reason: int | None) -> None:
+        """Note that it has ended, and why."""
+        self.status = SequenceStatus.FINISHED
+        self.finish_reason = reason
+        self.stop_reason = stop_reason
 
     def reason_to_stop(self, max_model_len: int) -> FinishReason | None:
         """Say whether the last token ends the sequence.

@@ -30,11 +30,11 @@ from __future__ import annotations
 
 import time
 from bisect import insort
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from math import inf
 
+from firstword.engine.policy import Budget, by_standing, place_in_line, preemption_reason
 from firstword.engine.request import FinishReason, Request, Sequence, SequenceStatus
 from firstword.engine.step import (
     Preemption,
@@ -43,34 +43,16 @@ from firstword.engine.step import (
     SequenceUpdate,
     StepCost,
 )
-from firstword.errors import CapacityError, ConfigError, PromptTooLongError
+from firstword.errors import ConfigError, PromptTooLongError
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.prefix_cache import PrefixHit
-
-PROTECTED_TOKENS = 32
-"""Tokens that a sequence preempted twice may produce before it can be preempted again."""
-
-_RULES = ("others are protected", "lowest priority", "its key holds most", "youngest")
-
-
-@dataclass
-class _Budget:
-    """What is left of a step: positions and predicted milliseconds."""
-
-    cost: StepCost
-    num_tokens: int
-    ms: float
-
-    def spend(self, num_tokens: int, start: int) -> None:
-        self.num_tokens -= num_tokens
-        self.ms -= self.cost.predict(num_tokens, start)
 
 
 @dataclass
 class _Step:
     """A step in the making."""
 
-    budget: _Budget
+    budget: Budget
     scheduled: list[tuple[Sequence, int]] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
     prefix_hits: list[tuple[Sequence, PrefixHit]] = field(default_factory=list)
@@ -106,7 +88,7 @@ class Scheduler:
     def __post_init__(self) -> None:
         self._max_running = min(self.max_num_seqs, self.max_num_batched_tokens)
         self._requests: dict[str, Request] = {}
-        self._waiting: list[Sequence] = []  # sorted by _place_in_line
+        self._waiting: list[Sequence] = []  # sorted by place_in_line
         self._running: list[Sequence] = []
         self._in_flight: SchedulerOutput | None = None
         self._num_added = 0
@@ -138,29 +120,17 @@ class Scheduler:
             CapacityError: the pool could not hold one of its sequences, even alone.
         """
         if request.request_id in self._requests:
-            raise ConfigError(
-                f"request id {request.request_id!r} is in use: wait until it has ended or "
-                "choose another"
-            )
+            raise ConfigError(f"request id {request.request_id!r} is in use: choose another")
         num_prompt_tokens = len(request.prompt_token_ids)
         if num_prompt_tokens >= self.max_model_len:
             raise PromptTooLongError(num_prompt_tokens, self.max_model_len)
         num_tokens = min(num_prompt_tokens + request.max_tokens, self.max_model_len)
-        self._check_capacity(request, num_tokens)
+        chunk = self.max_num_batched_tokens if self.enable_kv_cache else num_tokens
+        self.manager.check_capacity(num_tokens, chunk)
         self._num_added += 1
         request.arrival_number = self._num_added
         self._requests[request.request_id] = request
         self._enqueue(request.sequences[0])
-
-    def _check_capacity(self, request: Request, num_tokens: int) -> None:
-        chunk = self.max_num_batched_tokens if self.enable_kv_cache else num_tokens
-        needed = self.manager.spec.blocks_per_sequence(num_tokens, min(chunk, num_tokens))
-        if needed > self.manager.num_blocks:
-            raise CapacityError(
-                f"request {request.request_id!r} may grow to {num_tokens} tokens, which take "
-                f"{needed} KV blocks, but the pool has {self.manager.num_blocks}: "
-                "lower max_tokens or give the KV cache more memory"
-            )
 
     def abort(self, request_id: str) -> tuple[Sequence, ...]:
         """End all sequences of a request.
@@ -191,9 +161,7 @@ class Scheduler:
                 self.manager.free(sequence)
         elif not sequence.awaits_fork:
             self._waiting.remove(sequence)
-        sequence.status = SequenceStatus.FINISHED
-        sequence.finish_reason = reason
-        sequence.stop_reason = stop_reason
+        sequence.finish(reason, stop_reason)
         request = sequence.request
         if request.is_finished:
             del self._requests[request.request_id]
@@ -207,7 +175,7 @@ class Scheduler:
         return output is not None and any(s.sequence is sequence for s in output.scheduled)
 
     def _enqueue(self, sequence: Sequence) -> None:
-        insort(self._waiting, sequence, key=_place_in_line)
+        insort(self._waiting, sequence, key=place_in_line)
 
     # -- One step -------------------------------------------------------------------------------
 
@@ -219,8 +187,8 @@ class Scheduler:
         """
         assert self._in_flight is None, "the last step has not been updated or discarded"
         ms = inf if self.step_time_budget_ms is None else self.step_time_budget_ms
-        budget = _Budget(self.cost, self.max_num_batched_tokens, ms - self.cost.ms_per_step)
-        step = _Step(budget)
+        ms -= self.cost.ms_per_step
+        step = _Step(Budget(self.cost, self.max_num_batched_tokens, ms, self.manager))
         if not self.enable_kv_cache:
             self._recompute_in_turn(step)
         else:
@@ -233,13 +201,12 @@ class Scheduler:
 
     def _continue_running(self, step: _Step) -> None:
         """Give every running sequence its chunk and blocks, or take its blocks away."""
-        sizes = self._chunk_sizes(step.budget)
-        queue = sorted(self._running, key=self._standing())
+        sizes = step.budget.share_out(self._running, self._others_wait())
+        queue = by_standing(self._running, self._running)
         while queue:
             sequence = queue.pop(0)
             while not self.manager.allocate(sequence, sizes[sequence]):
-                queue.append(sequence)
-                queue.sort(key=self._standing())
+                queue = by_standing(self._running, [*queue, sequence])
                 victim = queue.pop()
                 self._preempt(victim, queue, step)
                 if victim is sequence:
@@ -248,50 +215,17 @@ class Scheduler:
             else:
                 step.scheduled.append((sequence, sizes[sequence]))
 
-    def _chunk_sizes(self, budget: _Budget) -> dict[Sequence, int]:
-        """Divide the budget between the running sequences, decodes first."""
-        sizes: dict[Sequence, int] = {}
-        catching_up: list[Sequence] = []
-        for sequence in self._running:
-            if sequence.num_pending_tokens > 1:
-                catching_up.append(sequence)
-                continue
-            sizes[sequence] = 1
-            budget.spend(1, sequence.num_computed_tokens)
-        catching_up.sort(key=_place_in_line)
-        for num_behind in range(len(catching_up) - 1, -1, -1):
-            sequence = catching_up[-1 - num_behind]
-            start = sequence.num_computed_tokens
-            sizes[sequence] = max(1, self._chunk_size(sequence, start, budget, num_behind))
-            budget.spend(sizes[sequence], start)
-        return sizes
-
-    def _chunk_size(self, sequence: Sequence, start: int, budget: _Budget, num_behind: int) -> int:
-        """Tokens that a sequence may compute from `start`: 0 where the budget is used up.
-
-        Args:
-            sequence: whose turn it is.
-            start: its first position to compute.
-            budget: what is left of the step.
-            num_behind: running sequences still to be served; one token is kept for each.
-        """
-        size, ms = budget.num_tokens - num_behind, budget.ms
-        seats = len(self._running) < self._max_running
-        if num_behind or (seats and any(w is not sequence for w in self._waiting[:2])):
-            size = max(size // 2, min(size, self.manager.spec.block_size))
-            ms /= 2
-        size = min(size, sequence.num_tokens - start, self.manager.chunk_limit(start) or size)
-        return self.cost.max_tokens_within(ms, start, size) if ms < inf else size
+    def _others_wait(self, sequence: Sequence | None = None) -> bool:
+        """Whether any other could be admitted, blocks permitting."""
+        has_seat = len(self._running) < self._max_running
+        return has_seat and any(waiting is not sequence for waiting in self._waiting[:2])
 
     def _admit_waiting(self, step: _Step) -> None:
         """Let waiting sequences start, strictly in line, as far as seats and blocks go."""
         while self._waiting and len(self._running) < self._max_running:
-            sequence = self._waiting[0]
-            if not self._try_admit(sequence, step):
+            if not self._try_admit(self._waiting[0], step):
                 return
-            self._waiting.pop(0)
-            sequence.status = SequenceStatus.RUNNING
-            self._running.append(sequence)
+            self._start(self._waiting.pop(0))
 
     def _try_admit(self, sequence: Sequence, step: _Step) -> bool:
         hits = [self.manager.match_prefix(sequence)]
@@ -301,7 +235,8 @@ class Scheduler:
             hits.append(PrefixHit())
         for hit in hits:
             start = hit.num_tokens
-            size = self._chunk_size(sequence, start, step.budget, 0)
+            contended = self._others_wait(sequence)
+            size = step.budget.chunk(sequence, start, num_behind=0, contended=contended)
             if not step.scheduled:
                 size = max(size, 1)
             if size > 0 and self.manager.admit(sequence, size, hit):
@@ -317,9 +252,7 @@ class Scheduler:
     def _recompute_in_turn(self, step: _Step) -> None:
         """Without a KV cache: whole sequences, as many as fit, each when its turn comes."""
         while self._waiting and len(self._running) < self._max_running:
-            sequence = self._waiting.pop(0)
-            sequence.status = SequenceStatus.RUNNING
-            self._running.append(sequence)
+            self._start(self._waiting.pop(0))
         for sequence in list(self._running):
             size, budget = sequence.num_tokens, step.budget
             over = size > budget.num_tokens or self.cost.predict(size, 0) > budget.ms
@@ -332,11 +265,13 @@ class Scheduler:
             self._running.remove(sequence)
             self._running.append(sequence)
 
+    def _start(self, sequence: Sequence) -> None:
+        sequence.status = SequenceStatus.RUNNING
+        self._running.append(sequence)
+
     def _output(self, step: _Step) -> SchedulerOutput:
         self._num_steps += 1
-        predicted = self.cost.ms_per_step + sum(
-            self.cost.predict(size, s.num_computed_tokens) for s, size in step.scheduled
-        )
+        costs = [self.cost.predict(size, s.num_computed_tokens) for s, size in step.scheduled]
         return SchedulerOutput(
             step=self._num_steps,
             time=self.clock(),
@@ -345,7 +280,7 @@ class Scheduler:
             preemptions=tuple(step.preemptions),
             prefix_hits=tuple(step.prefix_hits),
             num_tokens=sum(size for _, size in step.scheduled),
-            predicted_ms=predicted,
+            predicted_ms=self.cost.ms_per_step + sum(costs),
         )
 
     def _scheduled(self, sequence: Sequence, size: int) -> ScheduledSequence:
@@ -358,37 +293,17 @@ class Scheduler:
 
     # -- Preemption -----------------------------------------------------------------------------
 
-    def _standing(self) -> Callable[[Sequence], tuple[int, int, int, tuple[float, int, int]]]:
-        """Sort key of the running sequences: the last one loses its blocks first."""
-        held = Counter[str]()
-        for sequence in self._running:
-            held[sequence.request.key] += sequence.num_computed_tokens
-
-        def key(sequence: Sequence) -> tuple[int, int, int, tuple[float, int, int]]:
-            request, protected = sequence.request, _is_protected(sequence)
-            num_held = 0 if protected else held[request.key]
-            return (not protected, -request.priority, num_held, _seniority(sequence))
-
-        return key
-
-    def _preempt(self, victim: Sequence, spared: list[Sequence], step: _Step) -> None:
-        """Take all blocks of `victim`; of those spared, the last came closest to losing its own."""
-        reason = "nobody else to take from"
-        if spared:
-            key = self._standing()
-            pairs = zip(_RULES, key(victim), key(spared[-1]), strict=True)
-            reason = next(rule for rule, a, b in pairs if a != b)
+    def _preempt(self, victim: Sequence, queue: list[Sequence], step: _Step) -> None:
+        """Take all blocks of `victim`, which stands behind the queue and those scheduled."""
+        spared = [*(sequence for sequence, _ in step.scheduled), *queue]
+        reason = preemption_reason(self._running, victim, spared)
         step.preemptions.append(Preemption(victim, victim.num_computed_tokens, reason))
         self.manager.free(victim)
         self._put_back(victim)
 
     def _put_back(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
-        sequence.status = SequenceStatus.PREEMPTED
-        sequence.num_computed_tokens = 0
-        sequence.num_preemptions += 1
-        if sequence.num_preemptions >= 2:
-            sequence.protected_until = sequence.num_output_tokens + PROTECTED_TOKENS
+        sequence.preempt()
         self._enqueue(sequence)
 
     # -- After the step -------------------------------------------------------------------------
@@ -450,8 +365,7 @@ class Scheduler:
         if len(self._running) >= self._max_running:  # no seat: it finds the blocks in the cache
             self._enqueue(child)
             return
-        child.status = SequenceStatus.RUNNING
-        self._running.append(child)
+        self._start(child)
         if self.enable_kv_cache:
             child.num_computed_tokens = parent.num_computed_tokens
             self.manager.fork(parent, child)
@@ -472,7 +386,7 @@ class Scheduler:
             AssertionError: with what is wrong.
         """
         assert len(self._running) <= self._max_running
-        assert self._waiting == sorted(self._waiting, key=_place_in_line), "the line is not sorted"
+        assert self._waiting == sorted(self._waiting, key=place_in_line), "the line is not sorted"
         queued = [*self._running, *self._waiting]
         assert len(queued) == len(set(queued)), "a sequence is queued twice"
         alive = {s for r in self._requests.values() for s in r.sequences if not s.is_finished}
@@ -486,18 +400,3 @@ class Scheduler:
             holders |= set(self._running)
         assert self.manager.holders == holders, "blocks are held by the wrong sequences"
         self.manager.check_invariants()
-
-
-def _is_protected(sequence: Sequence) -> bool:
-    return sequence.num_output_tokens < sequence.protected_until
-
-
-def _seniority(sequence: Sequence) -> tuple[float, int, int]:
-    request = sequence.request
-    return (request.arrival_time, request.arrival_number, sequence.index)
-
-
-def _place_in_line(sequence: Sequence) -> tuple[int, bool, tuple[float, int, int]]:
-    """Sort key of sequences that wait: those that were preempted lead their class."""
-    fresh = sequence.num_preemptions == 0
-    return (-sequence.request.priority, fresh, _seniority(sequence))

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from firstword.errors import CapacityError
 from firstword.kvcache.block_pool import NO_BLOCK, BlockPool
 from firstword.kvcache.prefix_cache import PrefixCache, PrefixHit, TokenSequence
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
@@ -120,6 +121,23 @@ class KVCacheManager:
     def match_prefix(self, sequence: TokenSequence) -> PrefixHit:
         """Find the longest cached prefix of a sequence, one token short of it; nothing changes."""
         return self._prefix_cache.match(sequence) if self.enable_prefix_caching else PrefixHit()
+
+    def check_capacity(self, num_tokens: int, num_new_tokens: int) -> None:
+        """Refuse a sequence that the pool could not hold even alone.
+
+        Args:
+            num_tokens: the length it may reach.
+            num_new_tokens: most positions computed in one step.
+
+        Raises:
+            CapacityError: with the blocks it needs and those there are.
+        """
+        needed = self.spec.blocks_per_sequence(num_tokens, min(num_new_tokens, num_tokens))
+        if needed > self.num_blocks:
+            raise CapacityError(
+                f"a sequence of up to {num_tokens} tokens needs {needed} KV blocks, but the pool "
+                f"has {self.num_blocks}: lower max_tokens or give the KV cache more memory"
+            )
 
     # -- Holding blocks -------------------------------------------------------------------------
 

@@ -102,20 +102,19 @@ class PrefixCache:
         if count == 0:
             return None
         end = index * size + count
-        blocks = []
+        blocks: list[tuple[int, ...]] = []
         for i, group in enumerate(self._groups):
             if group.kind == "state":
                 at_checkpoint = end % group.checkpoint_interval == 0
-                held = [self.find_block(i, sequence, index) if at_checkpoint else NO_BLOCK]
+                held = [self.find_block(i, sequence, index)] if at_checkpoint else [NO_BLOCK]
                 first = 0
             else:
-                first = group.first_needed(end) // size
-                held = [NO_BLOCK] * min(first, index)
-                held += [self.find_block(i, sequence, j) for j in range(first, index)]
+                first = min(group.first_needed(end) // size, index)
+                held = [self.find_block(i, sequence, j) for j in range(first, index)]
                 held.append(best[i][0])
-            if NO_BLOCK in held[first:]:
+            if NO_BLOCK in held:
                 return None
-            blocks.append(tuple(held))
+            blocks.append((NO_BLOCK,) * first + tuple(held))
         return PrefixHit(end, end % size, tuple(blocks))
 
     def find_block(self, group: int, sequence: TokenSequence, index: int) -> int:
