@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from firstword.errors import ConfigError
 
@@ -151,26 +151,31 @@ def _unknown_preset(name: str) -> str:
     return f"there is no preset {name!r}{hint} The presets are {', '.join(_PRESETS)}"
 
 
-def _check_whole(name: str, value: object, low: int, high: int | None = None) -> None:
+def _is_whole(value: object) -> TypeGuard[int]:
     # True is an int in Python, but hardly ever what was meant.
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < low or (high is not None and value > high):  # type: ignore[operator]
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, float) or _is_whole(value)
+
+
+def _check_whole(name: str, value: object, low: int, high: int | None = None) -> None:
+    if not _is_whole(value) or value < low or (high is not None and value > high):
         limits = f"of at least {low}" if high is None else f"from {low} to {high}"
         raise ConfigError(f"{name} is {value!r}: it must be a whole number {limits}")
 
 
 def _checked_number(name: str, value: object, low: float, high: float) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not low <= value <= high:  # type: ignore[operator]
+    if not _is_number(value) or not low <= value <= high:  # NaN is in no range
         raise ConfigError(f"{name} is {value!r}: it must be a number from {low:g} to {high:g}")
-    return float(value)  # type: ignore[arg-type]
+    return float(value)
 
 
 def _checked_top_p(value: object) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value <= 1:  # type: ignore[operator]
+    if not _is_number(value) or not 0 < value <= 1:
         raise ConfigError(f"top_p is {value!r}: it must be a number above 0 and at most 1")
-    return float(value)  # type: ignore[arg-type]
+    return float(value)
 
 
 def _checked_stop(stop: object) -> tuple[str, ...]:

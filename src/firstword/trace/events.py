@@ -234,6 +234,8 @@ class SequenceFinished(Event):
         reason: stop, length or abort.
         stop_reason: the stop string or token id that ended it, if one did.
         num_output_tokens: tokens it produced.
+        kv_bytes: bytes of keys and values that it needed at its end, by kvcache.spec.kv_bytes;
+            0 where that was not found out.
     """
 
     request_id: str
@@ -241,3 +243,4 @@ class SequenceFinished(Event):
     reason: str
     stop_reason: str | int | None
     num_output_tokens: int
+    kv_bytes: int = 0
