@@ -33,7 +33,9 @@ from firstword.sampling.params import SamplingParams
 from firstword.text.chat_template import ChatTemplate
 from firstword.text.tokenizer import Tokenizer
 from firstword.trace import events
-from firstword.trace.recorder import Recorder
+from firstword.trace.explain import explain
+from firstword.trace.explanation import Explanation
+from firstword.trace.recorder import NullRecorder, Recorder
 from firstword.weights.catalogue import resolve
 from firstword.weights.checkpoint import Checkpoint, open_checkpoint
 
@@ -74,7 +76,7 @@ class LLM:
         loaded = _load(path, self.config, numerics)
         self.checkpoint, self.kv_spec, self.pool = loaded.checkpoint, loaded.spec, loaded.pool
         self.model_config = loaded.checkpoint.config
-        self.recorder = recorder or Recorder(enabled=False)
+        self.recorder = recorder or NullRecorder()
         self.tokenizer = Tokenizer.from_gguf(loaded.checkpoint.tokenizer_metadata, str(path))
         self.notices = [n for n in (loaded.pool.notice, *self.tokenizer.notices) if n]
         engine = Engine(
@@ -146,6 +148,19 @@ class LLM:
         `RequestOutput`. Closing the iterator ends the request.
         """
         return self._iterate(self._submit(prompt, params or SamplingParams()))
+
+    def explain(self, request_id: str, sample_index: int = 0) -> Explanation:
+        """Explain what happened to a finished request, from its events.
+
+        Args:
+            request_id: from a `RequestOutput`.
+            sample_index: which of its samples.
+
+        Raises:
+            ConfigError: the recorder has no events of it: give `LLM` a `Recorder`.
+        """
+        kept = self.recorder.for_request(request_id)
+        return explain(kept, request_id, self.tokenizer.token_text, sample_index)
 
     def _iterate(self, request_id: str) -> Iterator[TextDelta]:
         try:

@@ -129,9 +129,7 @@ class Processor:
                 "Use --raw (in Python: generate() with a plain string) or choose a chat model"
             )
         chat = self.template.encode(self.tokenizer, messages)
-        return EncodedPrompt(
-            tuple(chat.token_ids), chat.text, chat.num_typed_tokens, is_chat=True
-        )
+        return EncodedPrompt(tuple(chat.token_ids), chat.text, chat.num_typed_tokens, is_chat=True)
 
     def submit(
         self,

@@ -66,7 +66,8 @@ def load(model: str | None, threads: int | None, context: int | None, status: St
     status.show(f"loading {model or path.name}")
     from firstword.llm import LLM
 
-    recorder = Recorder(listeners=[PromptProgress(status)])
+    recorder = Recorder(max_events_per_request=1, max_requests=1)  # only its listener matters
+    recorder.listen(PromptProgress(status))
     config = EngineConfig(max_model_len=context)
     llm = LLM(model, config=config, threads=threads, recorder=recorder)
     status.clear()

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
 
 from firstword.batch import ForwardBatch, SampledToken, StepResult
 from firstword.config import EngineConfig
 from firstword.engine.batch_builder import build_step
 from firstword.engine.outputs import RequestMetrics, SequenceOutput
-from firstword.engine.request import Request
+from firstword.engine.request import Request, Sequence
 from firstword.engine.runner import Runner
 from firstword.engine.scheduler import Scheduler
 from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepCost
@@ -24,7 +25,7 @@ from firstword.kvcache.spec import KVCacheSpec, kv_bytes
 from firstword.ops.cost import Cost
 from firstword.sampling.params import SamplingParams
 from firstword.trace import events
-from firstword.trace.recorder import Recorder
+from firstword.trace.recorder import NullRecorder, Recorder
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Engine:
         runner: a backend bound to the model's weights and KV pool.
         model: what to know of the model.
         config: limits and switches.
-        recorder: receives the events.
+        recorder: receives the events; None keeps none.
         clock: seconds, monotonic.
     """
 
@@ -90,7 +91,7 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.model, self.config, self.clock = model, config, clock
-        self.recorder = recorder or Recorder()
+        self.recorder = recorder or NullRecorder()
         self._runner = runner
         self.kv = KVCacheManager(
             model.kv,
@@ -115,7 +116,7 @@ class Engine:
     def add_request(
         self,
         request_id: str,
-        prompt_token_ids: Sequence[int],
+        prompt_token_ids: SequenceOf[int],
         params: SamplingParams,
         *,
         priority: int = 0,
@@ -169,7 +170,7 @@ class Engine:
             )
         )
 
-    def _check(self, request_id: str, prompt_token_ids: Sequence[int]) -> None:
+    def _check(self, request_id: str, prompt_token_ids: SequenceOf[int]) -> None:
         if request_id in self._live:
             raise ConfigError(f"request id {request_id!r} is already in use: choose another")
         if not prompt_token_ids:
@@ -229,7 +230,7 @@ class Engine:
             num_cached_tokens=sequences[0].num_cached_tokens,
             num_computed_tokens=live.num_computed,
             num_preemptions=sum(s.num_preemptions for s in sequences),
-            kv_bytes=sum(kv_bytes(self.model.kv, s.num_tokens) for s in sequences),
+            kv_bytes=sum(kv_bytes(self.model.kv, _num_positions(s)) for s in sequences),
         )
 
     @property
@@ -283,7 +284,7 @@ class Engine:
         return failures
 
     def _account(
-        self, output: SchedulerOutput, updates: Sequence[SequenceUpdate], now: float
+        self, output: SchedulerOutput, updates: SequenceOf[SequenceUpdate], now: float
     ) -> None:
         for item in output.scheduled:
             self._live[item.sequence.request.request_id].num_computed += item.num_tokens
@@ -390,8 +391,14 @@ class Engine:
                 reason=reason,
                 stop_reason=stop_reason,
                 num_output_tokens=sequence.num_output_tokens,
+                kv_bytes=kv_bytes(self.model.kv, _num_positions(sequence)),
             )
         )
+
+
+def _num_positions(sequence: Sequence) -> int:
+    """Positions whose K/V a sequence needed: its last token never enters the model."""
+    return sequence.num_prompt_tokens + max(sequence.num_output_tokens - 1, 0)
 
 
 def _sampled_keys(output: SchedulerOutput) -> list[tuple[str, int]]:
