@@ -1,0 +1,167 @@
+"""Promise 3 on whole requests: the tokens do not depend on how the work was cut up or shared.
+
+Exact reference backend, tiny random models (Gemma 3 with a window of 48, shorter than the
+prompts), every sampling mode, and the two real models under three conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.harness import Model, answer, finish
+from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
+
+from firstword.config import EngineConfig
+from firstword.engine.engine import Engine
+from firstword.sampling.params import SamplingParams
+
+PROMPT = [(7 * i * i + 3 * i + 11) % 250 for i in range(75)]
+NUM_OUTPUT = 30
+MODES = {
+    "greedy": SamplingParams(temperature=0, seed=1, max_tokens=NUM_OUTPUT),
+    "temperature": SamplingParams(temperature=1.3, seed=2, max_tokens=NUM_OUTPUT),
+    "top-k": SamplingParams(temperature=0.9, top_k=20, seed=3, max_tokens=NUM_OUTPUT),
+    "top-p": SamplingParams(temperature=1.0, top_p=0.8, seed=4, max_tokens=NUM_OUTPUT),
+}
+Condition = Callable[[Model, list[int], SamplingParams], list[int]]
+
+
+def chunked(size: int) -> Condition:
+    def run(model: Model, prompt: list[int], params: SamplingParams) -> list[int]:
+        engine = model.engine(EngineConfig(max_num_batched_tokens=size, debug=True))
+        return answer(engine, prompt, params)
+
+    return run
+
+
+def mixed_with_others(model: Model, prompt: list[int], params: SamplingParams) -> list[int]:
+    engine = model.engine(EngineConfig(max_num_batched_tokens=40, debug=True))
+    add_neighbour(engine, "before", prompt[5:40])
+    for _ in range(3):
+        engine.step()
+    engine.add_request("it", prompt, params)
+    add_neighbour(engine, "beside", prompt[20:])
+    engine.step()
+    add_neighbour(engine, "after", prompt[::-1])
+    return finish(engine)["it", 0]
+
+
+def add_neighbour(engine: Engine, request_id: str, prompt: list[int]) -> None:
+    engine.add_request(request_id, prompt, SamplingParams(seed=9, max_tokens=9))
+
+
+def after_a_prefix(model: Model, prompt: list[int], params: SamplingParams) -> list[int]:
+    """45 tokens come from the cache, the last 13 of them out of the middle of a block."""
+    engine = model.engine()
+    other = [*prompt[:45], *(t + 1 for t in prompt[45:])]
+    answer(engine, other, SamplingParams(temperature=0, max_tokens=2), "other")
+    tokens = answer(engine, prompt, params)
+    assert engine.release("it").num_cached_tokens == 45
+    return tokens
+
+
+def preempted(model: Model, prompt: list[int], params: SamplingParams) -> list[int]:
+    """An older request grows beside it until the pool is full; the younger gives its blocks up."""
+    alone = model.spec.blocks_per_sequence(len(prompt) + NUM_OUTPUT, len(prompt))
+    for num_blocks in range(alone, 2 * alone + 1):
+        engine = model.engine(
+            EngineConfig(enable_prefix_caching=False, debug=True), num_blocks=num_blocks
+        )
+        engine.add_request("older", prompt[::-1], params)
+        engine.add_request("it", prompt, params)
+        tokens = finish(engine)["it", 0]
+        if engine.release("it").num_preemptions:
+            return tokens
+    raise AssertionError("no size of the pool led to a preemption")
+
+
+def one_of_several(model: Model, prompt: list[int], params: SamplingParams) -> list[int]:
+    engine = model.engine()
+    engine.add_request("it", prompt, replace(params, n=3))
+    tokens = finish(engine)
+    if params.temperature > 0:
+        assert len({tuple(t) for t in tokens.values()}) > 1
+    return tokens["it", 0]
+
+
+def without_kv_cache(model: Model, prompt: list[int], params: SamplingParams) -> list[int]:
+    return answer(model.engine(EngineConfig(enable_kv_cache=False, debug=True)), prompt, params)
+
+
+CONDITIONS: dict[str, Condition] = {
+    "chunks of 1": chunked(1),
+    "chunks of 7": chunked(7),
+    "chunks of 32": chunked(32),
+    "chunks of 512": chunked(512),
+    "mixed": mixed_with_others,
+    "prefix hit inside a block": after_a_prefix,
+    "preempted": preempted,
+    "n > 1": one_of_several,
+    "no KV cache": without_kv_cache,
+}
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma3"])
+def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    path = tmp_path_factory.mktemp("tiny") / "model.gguf"
+    if request.param == "llama":
+        return Model(write_tiny_llama(path))
+    return Model(write_tiny_gemma3(path, window=48))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_condition_gives_the_tokens_of_the_whole_prompt_alone(tiny: Model, mode: str) -> None:
+    params = MODES[mode]
+    expected = answer(tiny.engine(), PROMPT, params)
+    assert len(expected) == NUM_OUTPUT
+    for name, condition in CONDITIONS.items():
+        assert condition(tiny, PROMPT, params) == expected, name
+
+
+def test_modes_and_seeds_matter(tiny: Model) -> None:
+    answers = {mode: tuple(answer(tiny.engine(), PROMPT, p)) for mode, p in MODES.items()}
+    assert len(set(answers.values())) == len(MODES)
+    again = replace(MODES["temperature"], seed=77)
+    assert tuple(answer(tiny.engine(), PROMPT, again)) != answers["temperature"]
+
+
+REAL = "Gravity is the force by which a planet or other body draws objects toward its center. "
+REAL_CONDITIONS = ("chunks of 7", "mixed", "prefix hit inside a block")
+
+
+def real_prompt(path: Path) -> tuple[Model, list[int]]:
+    from firstword.text.tokenizer import Tokenizer
+
+    model = Model(path)
+    tokenizer = Tokenizer.from_gguf(model.checkpoint.tokenizer_metadata, str(path))
+    ids = [*tokenizer.bos_ids, *tokenizer.encode(REAL * 4)]
+    return model, ids[:60]
+
+
+def check_real(path: Path, conditions: tuple[str, ...], modes: tuple[str, ...]) -> None:
+    model, prompt = real_prompt(path)
+    for mode in modes:
+        params = replace(MODES[mode], max_tokens=8)
+        expected = answer(model.engine(), prompt, params)
+        for name in conditions:
+            assert CONDITIONS[name](model, prompt, params) == expected, (mode, name)
+
+
+@pytest.mark.real_model
+def test_smollm2_under_three_conditions(smollm2_path: Path) -> None:
+    check_real(smollm2_path, REAL_CONDITIONS, ("top-p",))
+
+
+@pytest.mark.real_model
+def test_gemma3_under_three_conditions(gemma3_path: Path) -> None:
+    check_real(gemma3_path, REAL_CONDITIONS, ("top-p",))
+
+
+@pytest.mark.deep
+@pytest.mark.real_model
+@pytest.mark.parametrize("name", ["smollm2", "gemma3"])
+def test_real_models_under_all_conditions(name: str, request: pytest.FixtureRequest) -> None:
+    check_real(request.getfixturevalue(f"{name}_path"), tuple(CONDITIONS), tuple(MODES))

@@ -1,0 +1,71 @@
+"""Engines on tiny random models, without text: what the tests of whole requests are made with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from firstword.config import EngineConfig
+from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.runner import ReferenceRunner
+from firstword.models.registry import build_model, model_kv_spec
+from firstword.ops.reference import ReferenceMode, ReferenceOps
+from firstword.sampling.params import SamplingParams
+from firstword.trace.recorder import Recorder
+from firstword.weights.checkpoint import open_checkpoint
+
+
+@dataclass
+class Model:
+    """A model file bound to the reference backend; engines made from it share the weights."""
+
+    path: Path
+    numerics: ReferenceMode = "exact"
+    kv_dtype: str = "float16"
+
+    def __post_init__(self) -> None:
+        self.checkpoint = open_checkpoint(self.path)
+        self.config = self.checkpoint.config
+        self.spec = model_kv_spec(self.config, self.kv_dtype)
+        self.ops = ReferenceOps(self.numerics)
+        self.network = build_model(self.checkpoint, self.ops, self.spec)
+
+    def engine(
+        self,
+        config: EngineConfig | None = None,
+        *,
+        num_blocks: int = 400,
+        eos: frozenset[int] = frozenset(),
+        recorder: Recorder | None = None,
+    ) -> Engine:
+        """A fresh engine with an empty KV pool; invariants are checked after every step."""
+        config = config or EngineConfig(debug=True)
+        kv = self.ops.new_kv_pool(self.spec, num_blocks)
+        model = EngineModel(
+            vocab_size=self.config.vocab_size,
+            max_model_len=config.max_model_len or self.config.max_position_embeddings,
+            eos_token_ids=eos,
+            fingerprint=self.checkpoint.fingerprint,
+            kv=self.spec,
+            num_blocks=num_blocks,
+        )
+        return Engine(ReferenceRunner(self.network, kv), model, config, recorder=recorder)
+
+
+def finish(engine: Engine) -> dict[tuple[str, int], list[int]]:
+    """Run until nothing is left; tokens by request id and sample index."""
+    tokens: dict[tuple[str, int], list[int]] = {}
+    while engine.has_work:
+        for output in engine.step():
+            assert output.error is None
+            tokens.setdefault((output.request_id, output.sample_index), []).append(output.token_id)
+    return tokens
+
+
+def answer(
+    engine: Engine, prompt: Sequence[int], params: SamplingParams, request_id: str = "it"
+) -> list[int]:
+    """The tokens of the first sample of one request, run to its end."""
+    engine.add_request(request_id, prompt, params)
+    return finish(engine)[request_id, 0]
