@@ -49,6 +49,7 @@ class TinyOptions(TypedDict, total=False):
         tied: whether the embedding is the output matrix too.
         window: Gemma 3: tokens that a sliding layer sees.
         chat_template: source of the template, or None.
+        alignment: of the tensor data, a power of two.
     """
 
     architecture: str
@@ -65,6 +66,7 @@ class TinyOptions(TypedDict, total=False):
     tied: bool
     window: int
     chat_template: str | None
+    alignment: int
 
 
 _LLAMA: TinyOptions = {
@@ -82,6 +84,7 @@ _LLAMA: TinyOptions = {
     "tied": False,
     "window": 0,
     "chat_template": None,
+    "alignment": 32,
 }
 _GEMMA3: TinyOptions = {
     **_LLAMA,
@@ -118,6 +121,8 @@ def write_tiny_gemma3(path: Path, **options: Unpack[TinyOptions]) -> Path:
 
 def _write_metadata(writer: gguf.GGUFWriter, o: TinyOptions) -> None:
     writer.add_name("tiny")
+    if o["alignment"] != 32:
+        writer.add_custom_alignment(o["alignment"])
     writer.add_block_count(o["layers"])
     writer.add_context_length(o["context"])
     writer.add_embedding_length(o["hidden"])
