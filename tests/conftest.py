@@ -1,6 +1,4 @@
-"""Real models for the tests that need them."""
-
-from __future__ import annotations
+"""Fixtures of the whole suite."""
 
 import os
 from pathlib import Path
@@ -10,7 +8,7 @@ import pytest
 
 def _model_path(variable: str) -> Path:
     value = os.environ.get(variable)
-    if value is None:
+    if not value:
         pytest.skip(f"{variable} names no model file")
     return Path(value)
 

@@ -1,0 +1,98 @@
+"""No GGUF file, whatever its bytes, does more than fail with a CheckpointError."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import TypedDict
+
+import pytest
+from tests.weights.gguf_fields import Fields
+from tests.weights.gguf_fuzz import SECONDS, mutations, truncations
+from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
+
+from firstword.quant import GGMLType
+
+NUM_MUTATIONS = 2000
+
+
+class Report(TypedDict):
+    outcomes: dict[str, int]
+    violations: list[str]
+    slowest: float
+
+
+def llama_f32(path: Path) -> Path:
+    return write_tiny_llama(path, layers=1, chat_template="{{ messages[0]['content'] }}")
+
+
+def llama_q8(path: Path) -> Path:
+    return write_tiny_llama(path, dtype=GGMLType.Q8_0, tied=True, alignment=64)
+
+
+def llama_q4_k(path: Path) -> Path:
+    return write_tiny_llama(
+        path, layers=1, hidden=256, intermediate=256, dtype=GGMLType.Q4_K, tied=True
+    )
+
+
+def gemma(path: Path) -> Path:
+    return write_tiny_gemma3(path, layers=2, dtype=GGMLType.Q4_1)
+
+
+FILES: list[Callable[[Path], Path]] = [llama_f32, llama_q8, llama_q4_k, gemma]
+
+
+def run_batch(*arguments: str) -> Report:
+    """Run a batch in a process whose address space can be limited."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
+    command = [sys.executable, "-m", "tests.weights.gguf_fuzz", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    report: Report = json.loads(done.stdout)
+    return report
+
+
+@pytest.mark.parametrize("write", FILES, ids=lambda f: f.__name__)
+def test_mutations_are_refused_or_load(tmp_path: Path, write: Callable[[Path], Path]) -> None:
+    path = write(tmp_path / "m.gguf")
+    count = NUM_MUTATIONS // len(FILES)
+    report = run_batch(str(path), "mutations", str(FILES.index(write)), str(count))
+    assert report["violations"] == []
+    assert report["slowest"] < SECONDS
+    assert sum(report["outcomes"].values()) == count
+    # Both ends are reached: mutations that only ever fail would test the first check alone.
+    assert report["outcomes"]["refused"] > count // 4
+    assert report["outcomes"]["loaded"] > count // 20
+
+
+@pytest.mark.parametrize("write", FILES, ids=lambda f: f.__name__)
+def test_truncation_at_every_field_is_refused(
+    tmp_path: Path, write: Callable[[Path], Path]
+) -> None:
+    path = write(tmp_path / "m.gguf")
+    report = run_batch(str(path), "truncations")
+    assert report["violations"] == []
+    assert report["slowest"] < SECONDS
+    assert report["outcomes"] == {"refused": len(list(truncations(path.read_bytes())))}
+
+
+def test_fields_cover_the_file_without_a_gap(tmp_path: Path) -> None:
+    content = gemma(tmp_path / "m.gguf").read_bytes()
+    fields = Fields.of(content)
+    assert fields[0].start == 0
+    for before, after in pairwise(fields):
+        assert before.start + before.size == after.start
+    assert fields[-1].start + fields[-1].size == len(content)
+    kinds = {f.kind for f in fields}
+    assert {"count", "key", "array length", "dimension", "tensor type", "offset"} <= kinds
+
+
+def test_mutations_of_one_seed_are_the_same(tmp_path: Path) -> None:
+    content = llama_f32(tmp_path / "m.gguf").read_bytes()
+    first = list(mutations(content, 1, 20))
+    assert first == list(mutations(content, 1, 20))
+    assert len(set(first)) > 15
