@@ -313,7 +313,7 @@ def _engine_model(loaded: _Loaded, tokenizer: Tokenizer) -> EngineModel:
 def _template(tokenizer: Tokenizer) -> ChatTemplate | None:
     if tokenizer.chat_template is None:
         return None
-    return ChatTemplate(tokenizer.chat_template, tokenizer.bos_token, tokenizer.eos_token)
+    return ChatTemplate.of(tokenizer)
 
 
 def _one_each(

@@ -5,16 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.text.gguf_metadata import read_metadata
+from firstword.weights.gguf import GGUFFile
+
+
+def _load(path: Path) -> Tokenizer:
+    with GGUFFile.open(path) as file:
+        return Tokenizer.from_gguf(file.metadata, str(path))
+
 
 from firstword.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")
 def smollm2_tokenizer(smollm2_path: Path) -> Tokenizer:
-    return Tokenizer.from_gguf(read_metadata(smollm2_path), str(smollm2_path))
+    return _load(smollm2_path)
 
 
 @pytest.fixture(scope="session")
 def gemma3_tokenizer(gemma3_path: Path) -> Tokenizer:
-    return Tokenizer.from_gguf(read_metadata(gemma3_path), str(gemma3_path))
+    return _load(gemma3_path)
