@@ -130,6 +130,15 @@ def test_strings_that_leave_the_file_are_refused(length: int) -> None:
     assert "item 2 of 3" in middle.where
 
 
+def test_strings_are_limited_over_the_whole_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firstword.weights.gguf_values.MAX_ITEMS", 3)
+    two = array(ValueType.STRING, 2, string("a") + string("b"))
+    cursor = Cursor(FILE, memoryview(two + two))
+    read_value(cursor, "metadata 'first'")
+    with pytest.raises(CheckpointError, match=r"'second', length: is 2: a file may hold 3"):
+        read_value(cursor, "metadata 'second'")
+
+
 def test_every_truncation_is_refused() -> None:
     packed = array(ValueType.STRING, 2, string("ab") + string("cd"))
     for size in range(len(packed)):
