@@ -111,6 +111,16 @@ def test_token_types_out_of_range() -> None:
         Vocabulary.from_gguf(metadata, "x")
 
 
+@pytest.mark.parametrize("token", ["", "<0x0>", "<0xGG>", "<0x0A> "])
+def test_byte_tokens_spell_their_byte(token: str) -> None:
+    metadata = sentencepiece()
+    tokens = metadata[PREFIX + "tokens"]
+    assert isinstance(tokens, list)
+    tokens[10] = token
+    with pytest.raises(CheckpointError, match="expected the byte token 10 to be like <0x0A>"):
+        Vocabulary.from_gguf(metadata, "x")
+
+
 def test_other_kinds_of_tokenizer_are_not_built() -> None:
     with pytest.raises(UnsupportedModelError, match="'bert' is not built: only gpt2 and llama"):
         Vocabulary.from_gguf({PREFIX + "model": "bert"}, "x")
