@@ -188,6 +188,16 @@ def test_softcap(ops: ReferenceOps) -> None:
     np.testing.assert_allclose(out[0], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("width", [1, 7, 16, 33, 257])
+def test_elementwise_rows_do_not_depend_on_their_neighbours(width: int) -> None:
+    """Vector code and its scalar tail must agree: a row lies elsewhere in another batch."""
+    ops = ReferenceOps("exact")
+    a, b = normal(0, 11, width) * np.float32(4), normal(1, 11, width)
+    for function in (ops.silu_mul, ops.gelu_mul, lambda x, _: ops.softcap(x, 3.0)):
+        alone = [function(a[t : t + 1], b[t : t + 1]) for t in range(11)]
+        assert same_bits(function(a, b), np.concatenate(alone))
+
+
 def test_take_gives_rows_in_the_order_asked(ops: ReferenceOps) -> None:
     batch = replace(make_batch(Chunk((0,), 0, 5)), logits_indices=np.array([4, 0, 4], np.int32))
     x = normal(0, 5, 3)

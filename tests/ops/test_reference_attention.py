@@ -130,6 +130,19 @@ def test_exact_does_not_depend_on_the_batch() -> None:
     assert same_bits(out[N:], run_chunks(exact_attention, spec, [0, 70]))
 
 
+def test_exact_never_multiplies_what_a_query_does_not_see() -> None:
+    spec = attention_spec(window=30)
+    q, k, v = qkv(spec)
+    expected = run_chunks(exact_attention, spec, [0, N])
+    k[[10, 70]] = v[[10, 70]] = np.nan
+    kv, batch = pool(spec), make_batch(Chunk((0, 1, 2, 3), 0, N))
+    ReferenceOps().store_kv(k, v, batch, kv, spec)
+    out = exact_attention(q, batch, kv, spec)
+    sees = [any(p - 30 < bad <= p for bad in (10, 70)) for p in range(N)]
+    assert np.isnan(out).all(axis=1).tolist() == sees
+    assert same_bits(out[~np.array(sees)], expected[~np.array(sees)])
+
+
 @BOTH
 def test_blocks_left_behind_by_the_window_are_not_needed(attend: Attend) -> None:
     spec = attention_spec(window=20)

@@ -29,6 +29,13 @@ def test_several_tensors_are_stacked_whatever_their_types() -> None:
     np.testing.assert_array_equal(weight.dense, np.concatenate([dequantize(p) for p in parts]))
 
 
+def test_several_vectors_are_joined() -> None:
+    parts = [float_tensor(normal(0, 3)), float_tensor(normal(1, 2), GGMLType.F16)]
+    weight = prepare_weight("vector", parts)
+    assert weight.shape == (5,)
+    np.testing.assert_array_equal(weight.dense, np.concatenate([dequantize(p) for p in parts]))
+
+
 def test_a_tied_matrix_is_unpacked_once_and_only_for_a_product() -> None:
     weight = prepare_weight("embedding", [random_tensor(GGMLType.Q8_0, (6, 32))])
     weight.rows(np.array([1], dtype=np.int32))

@@ -68,6 +68,7 @@ class ReferenceOps:
         for span in batch.block_copies:
             kv.copy(span)
 
+    @_quiet
     def embedding(
         self, weight: ReferenceWeight, batch: ForwardBatch, scale: float = 1.0
     ) -> Float32Array:
