@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import typer
-from tests.weights.raw_gguf import RawGGUF, array, text_value, value
-from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 from typer.testing import CliRunner
 
 from firstword.cli.inspect import inspect
 from firstword.errors import CheckpointError
 from firstword.quant import GGMLType
 from firstword.weights.gguf_values import ValueType
+from tests.weights.raw_gguf import RawGGUF, array, text_value, value
+from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 
 Invoke = Callable[..., str]
 

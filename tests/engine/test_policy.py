@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from math import inf
 
-from tests.fakes import full_group, state_group
-
 from firstword.engine.policy import Budget, by_standing, place_in_line, preemption_reason
 from firstword.engine.request import Request, Sequence
 from firstword.engine.step import StepCost
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
+from tests.fakes import full_group, state_group
 
 
 def sequence_of(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.fakes import Driver, full_group, sliding_group, state_group
 
 from firstword.engine.request import Request, SequenceStatus
 from firstword.engine.step import SchedulerOutput, StepCost
 from firstword.errors import CapacityError, ConfigError, PromptTooLongError
+from tests.fakes import Driver, full_group, sliding_group, state_group
 
 GROUPS = {
     "full": (full_group(0),),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.fakes import FakeSequence, full_group, sliding_group, state_group
 
 from firstword.errors import CapacityError
 from firstword.kvcache.block_pool import NO_BLOCK
 from firstword.kvcache.manager import BlockCopy, KVCacheManager
 from firstword.kvcache.prefix_cache import PrefixHit
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
+from tests.fakes import FakeSequence, full_group, sliding_group, state_group
 
 TOKENS = list(range(100, 116))
 

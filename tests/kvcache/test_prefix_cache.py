@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.fakes import FakeSequence, full_group, sliding_group, state_group
 
 from firstword.kvcache.block_pool import NO_BLOCK, BlockPool
 from firstword.kvcache.prefix_cache import PrefixCache, PrefixHit
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
+from tests.fakes import FakeSequence, full_group, sliding_group, state_group
 
 
 def cache_of(*groups: KVGroup, block_size: int = 4) -> tuple[PrefixCache, BlockPool]:

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from tests.ops.builders import normal, random_tensor, same_bits
 
 from firstword.batch import Float32Array
 from firstword.ops import int8
 from firstword.ops.fma import fma32
 from firstword.ops.int8 import int8_linear, quantize_activations
 from firstword.quant import INTEGER_TYPES, GGMLType, IntegerBlocks, dequantize, integer_blocks
+from tests.ops.builders import normal, random_tensor, same_bits
 
 TYPES = sorted(INTEGER_TYPES)
 

@@ -4,6 +4,14 @@ from typing import cast
 
 import numpy as np
 import pytest
+
+from firstword.batch import CopySpan, Float32Array
+from firstword.errors import ConfigError
+from firstword.kvcache.spec import KVCacheSpec, KVGroup
+from firstword.ops.protocol import AttentionSpec, Ops, RopeSpec
+from firstword.ops.reference import ReferenceMode, ReferenceOps
+from firstword.ops.reference_weight import ReferenceWeight
+from firstword.quant import DEQUANTIZABLE, GGMLType, dequantize
 from tests.ops.builders import (
     Chunk,
     attention_spec,
@@ -15,14 +23,6 @@ from tests.ops.builders import (
     same_bits,
     tokens_batch,
 )
-
-from firstword.batch import CopySpan, Float32Array
-from firstword.errors import ConfigError
-from firstword.kvcache.spec import KVCacheSpec, KVGroup
-from firstword.ops.protocol import AttentionSpec, Ops, RopeSpec
-from firstword.ops.reference import ReferenceMode, ReferenceOps
-from firstword.ops.reference_weight import ReferenceWeight
-from firstword.quant import DEQUANTIZABLE, GGMLType, dequantize
 
 MODES: tuple[ReferenceMode, ...] = ("blas", "exact", "int8")
 INVARIANT = pytest.mark.parametrize("mode", ["exact", "int8"])

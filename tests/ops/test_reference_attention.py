@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tests.ops.builders import Chunk, attention_spec, make_batch, normal, one_group, same_bits
 
 from firstword.batch import Float32Array, ForwardBatch
 from firstword.kvcache.storage import PagedStorage
@@ -12,6 +11,7 @@ from firstword.ops import reference_attention
 from firstword.ops.protocol import AttentionSpec
 from firstword.ops.reference import ReferenceOps
 from firstword.ops.reference_attention import blas_attention, exact_attention
+from tests.ops.builders import Chunk, attention_spec, make_batch, normal, one_group, same_bits
 
 QKV = tuple[Float32Array, Float32Array, Float32Array]
 Attend = Callable[[Float32Array, ForwardBatch, PagedStorage, AttentionSpec], Float32Array]

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from tests.ops.builders import normal, same_bits
 
 from firstword.ops import reference_linear
 from firstword.ops.reference_linear import blas_linear, exact_linear
+from tests.ops.builders import normal, same_bits
 
 SHAPES = [(1, 1), (3, 1), (1, 7), (5, 64), (64, 5), (192, 576), (333, 100), (1024, 48), (7, 1536)]
 

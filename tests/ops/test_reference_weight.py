@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from tests.ops.builders import float_tensor, normal, random_tensor
 
 from firstword.errors import UnsupportedModelError
 from firstword.ops.reference_weight import ReferenceWeight, prepare_weight
@@ -11,6 +10,7 @@ from firstword.quant import (
     RawTensor,
     dequantize,
 )
+from tests.ops.builders import float_tensor, normal, random_tensor
 
 
 @pytest.mark.parametrize("ggml_type", sorted(DEQUANTIZABLE))

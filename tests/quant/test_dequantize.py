@@ -4,7 +4,6 @@ import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.weights.tiny_gguf import HALVES
 
 from firstword.quant import (
     DEQUANTIZABLE,
@@ -15,6 +14,7 @@ from firstword.quant import (
     dequantize_rows,
     integer_blocks,
 )
+from tests.weights.tiny_gguf import HALVES
 
 ALL = sorted(DEQUANTIZABLE)
 INTEGER = sorted(INTEGER_TYPES)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.text.vocabularies import byte_level, sentencepiece, spell
 
 from firstword.errors import CheckpointError
 from firstword.text.pipelines import (
@@ -14,6 +13,7 @@ from firstword.text.pipelines import (
     sentencepiece_pipeline,
 )
 from firstword.text.vocabulary import Vocabulary
+from tests.text.vocabularies import byte_level, sentencepiece, spell
 
 
 def pieces(pre: str, text: str) -> list[str]:

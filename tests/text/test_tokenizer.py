@@ -14,10 +14,10 @@ from typing import TypeVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.text.vocabularies import CONTROL, byte_level, sentencepiece, spell
 
 from firstword.errors import CheckpointError, ConfigError
 from firstword.text.tokenizer import Tokenizer
+from tests.text.vocabularies import CONTROL, byte_level, sentencepiece, spell
 
 T = TypeVar("T")
 GOLDEN = Path(__file__).parent.parent / "golden" / "token_ids.jsonl"

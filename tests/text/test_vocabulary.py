@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.text.vocabularies import byte_level, sentencepiece
 
 from firstword.errors import CheckpointError, UnsupportedModelError
 from firstword.text.vocabulary import TokenType, Vocabulary
+from tests.text.vocabularies import byte_level, sentencepiece
 
 PREFIX = "tokenizer.ggml."
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TypedDict
 
 import pytest
-from tests.weights.gguf_fields import Fields
-from tests.weights.gguf_fuzz import SECONDS, TooSlow, attempt, mutations, truncations
-from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 
 from firstword.quant import GGMLType
 from firstword.weights.checkpoint import Checkpoint
+from tests.weights.gguf_fields import Fields
+from tests.weights.gguf_fuzz import SECONDS, TooSlow, attempt, mutations, truncations
+from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 
 NUM_MUTATIONS = 2000
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.weights.raw_gguf import array, string, value
 
 from firstword.errors import CheckpointError
 from firstword.weights.gguf_values import (
@@ -17,6 +16,7 @@ from firstword.weights.gguf_values import (
     read_value,
     shown,
 )
+from tests.weights.raw_gguf import array, string, value
 
 FILE = Path("model.gguf")
 
