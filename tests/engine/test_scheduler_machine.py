@@ -19,7 +19,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.fakes import Driver, full_group, sliding_group, state_group
 
 from firstword.engine import request as request_module
 from firstword.engine.request import Request, Sequence
@@ -27,6 +26,7 @@ from firstword.engine.step import SchedulerOutput, StepCost
 from firstword.errors import CapacityError
 from firstword.kvcache.block_pool import NO_BLOCK
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
+from tests.fakes import Driver, full_group, sliding_group, state_group
 
 BLOCK_SIZE = 4
 MAX_MODEL_LEN = 28
