@@ -199,6 +199,13 @@ def test_a_kept_result_does_not_change_with_the_next_step() -> None:
     assert first.total.flops == flops
 
 
+def test_what_one_batch_sees_is_not_taken_for_another() -> None:
+    ops, kv, spec = CostOps(), CostPool(SPEC, 8), AttentionSpec(0, 0, 0, H, K, HEAD, 1.0)
+    for start in (0, 9, 99):
+        ops.paged_attention(Shape(1, H * HEAD), planned_batch([(start, 1)], 2), kv, spec)
+    assert ops.cost.total.attended == 1 + 10 + 100
+
+
 def test_a_result_asked_for_within_a_step_stays_as_it_is() -> None:
     ops = CostOps()
     ops.softcap(Shape(2, 3), 1.0)
