@@ -1,0 +1,81 @@
+// Backend, Weights and Pages.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "bindings/bindings.h"
+#include "bindings/pages.h"
+#include "core/backend.h"
+#include "core/weights.h"
+#include "fmt/repack.h"
+
+using namespace nb::literals;
+
+namespace fw {
+
+namespace {
+
+int add_matrix(Weights& weights, Backend& backend, int32_t ggml_type, int64_t n, int64_t k,
+               const Array<uint8_t, 1>& data) {
+  Format format;
+  if (!panel_format(ggml_type, &format)) throw std::invalid_argument("no panels for this type");
+  if (n < 1 || k < 1 || k % panel_block_columns(format) != 0 ||
+      static_cast<int64_t>(data.size()) != n * row_bytes(ggml_type, k)) {
+    throw std::invalid_argument("the bytes do not match the shape");
+  }
+  const nb::gil_scoped_release release;
+  return weights.add_matrix(backend.pool, ggml_type, data.data(), n, k);
+}
+
+int add_vector(Weights& weights, const Array<float, 1>& values) {
+  return weights.add_vector(values.data(), static_cast<int64_t>(values.size()));
+}
+
+nb::bytes read_page(const Pages& pages, int64_t block) {
+  const auto size = static_cast<size_t>(pages.page_bytes);
+  return nb::bytes(reinterpret_cast<const char*>(pages.at(block)), size);
+}
+
+void write_page(Pages& pages, int64_t block, const nb::bytes& content) {
+  if (static_cast<int64_t>(content.size()) != pages.page_bytes) {
+    throw std::invalid_argument("the content is not one page long");
+  }
+  std::memcpy(pages.at(block), content.c_str(), content.size());
+}
+
+}  // namespace
+
+void bind_backend(nb::module_& m) {
+  nb::class_<Backend>(m, "Backend")
+      .def(
+          "__init__",
+          [](Backend* self, int num_threads, const std::optional<std::string>& isa) {
+            const KernelTable& table = isa ? kernels_of(isa->c_str()) : kernels();
+            new (self) Backend(num_threads, table);
+          },
+          "num_threads"_a, "isa"_a = nb::none())
+      .def_prop_ro("isa", [](const Backend& self) { return self.table.isa; })
+      .def_prop_ro("num_threads", [](const Backend& self) { return self.pool.size(); });
+
+  nb::class_<Weights>(m, "Weights")
+      .def(nb::init<>())
+      .def("add_matrix", &add_matrix, "backend"_a, "ggml_type"_a, "n"_a, "k"_a, "data"_a)
+      .def("add_vector", &add_vector, "values"_a)
+      .def_prop_ro("nbytes", &Weights::num_bytes);
+
+  nb::class_<Pages>(m, "Pages")
+      .def(nb::init<int64_t, int64_t>(), "num_blocks"_a, "page_bytes"_a)
+      .def("read", &read_page, "block"_a)
+      .def("write", &write_page, "block"_a, "content"_a);
+
+  m.def("has_panels", [](int32_t ggml_type) {
+    Format format;
+    return panel_format(ggml_type, &format);
+  }, "ggml_type"_a);
+}
+
+}  // namespace fw

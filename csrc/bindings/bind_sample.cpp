@@ -1,0 +1,132 @@
+// Sampler: the compiled twin of sampling.sampler.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <stdexcept>
+#include <tuple>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "core/backend.h"
+#include "core/sample_rows.h"
+
+using namespace nb::literals;
+
+namespace fw {
+
+namespace {
+
+using Candidate = std::tuple<int32_t, double, double>;  // id, log probability, probability
+
+// A row's strategy with its lists.
+struct Strategy {
+  SampleRow row;
+  std::vector<int32_t> banned, bias_ids;
+  std::vector<float> bias;
+  std::optional<Array<uint32_t, 1>> allowed;
+
+  SampleRow complete() const {
+    SampleRow whole = row;
+    whole.banned = banned.data();
+    whole.num_banned = static_cast<int64_t>(banned.size());
+    whole.bias_ids = bias_ids.data();
+    whole.bias = bias.data();
+    whole.num_bias = static_cast<int64_t>(bias_ids.size());
+    whole.allowed = allowed ? allowed->data() : nullptr;
+    whole.num_allowed_words = allowed ? static_cast<int64_t>(allowed->size()) : 0;
+    return whole;
+  }
+};
+
+struct Outcome {
+  SampleResult result;
+  std::vector<Candidate> candidates;
+};
+
+// Room for the candidates of one row.
+struct CandidateRoom {
+  explicit CandidateRoom(int64_t count)
+      : ids(static_cast<size_t>(count)), logprobs(ids.size()), probabilities(ids.size()) {}
+
+  std::vector<int32_t> ids;
+  std::vector<double> logprobs, probabilities;
+};
+
+std::vector<Outcome> sample(Sampler& sampler, const Array<float, 2>& logits,
+                            const Array<int32_t, 1>& rows,
+                            const std::vector<const Strategy*>& strategies) {
+  const auto vocab_size = static_cast<int64_t>(logits.shape(1));
+  if (rows.size() != strategies.size()) throw std::invalid_argument("one strategy for each row");
+  std::vector<SampleTask> tasks;
+  std::vector<CandidateRoom> rooms;
+  for (size_t i = 0; i < strategies.size(); ++i) {
+    const int32_t row = rows.data()[i];
+    if (row < 0 || static_cast<size_t>(row) >= logits.shape(0)) {
+      throw std::invalid_argument("no such row of logits");
+    }
+    const SampleRow strategy = strategies[i]->complete();
+    CandidateRoom& room = rooms.emplace_back(strategy.num_candidates);
+    tasks.push_back({logits.data() + row * vocab_size, strategy, {},
+                     {room.ids.data(), room.logprobs.data(), room.probabilities.data()}});
+  }
+  {
+    const nb::gil_scoped_release release;
+    sampler.run(tasks, vocab_size);
+  }
+  std::vector<Outcome> outcomes;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    Outcome& outcome = outcomes.emplace_back(Outcome{tasks[i].result, {}});
+    if (outcome.result.status != SampleStatus::kOk) continue;
+    for (size_t c = 0; c < static_cast<size_t>(outcome.result.num_candidates); ++c) {
+      outcome.candidates.emplace_back(rooms[i].ids[c], rooms[i].logprobs[c],
+                                      rooms[i].probabilities[c]);
+    }
+  }
+  return outcomes;
+}
+
+void make_strategy(Strategy* self, double temperature, double top_p, int64_t top_k, uint64_t seed,
+                   uint32_t position, uint32_t sample_index, std::vector<int32_t> banned,
+                   std::vector<int32_t> bias_ids, std::vector<float> bias,
+                   std::optional<Array<uint32_t, 1>> allowed, int64_t num_candidates) {
+  if (bias_ids.size() != bias.size()) throw std::invalid_argument("one bias for each id");
+  SampleRow row = {};
+  row.temperature = temperature;
+  row.top_p = top_p;
+  row.top_k = top_k;
+  row.seed = seed;
+  row.position = position;
+  row.sample_index = sample_index;
+  row.num_candidates = num_candidates;
+  new (self) Strategy{row, std::move(banned), std::move(bias_ids), std::move(bias), allowed};
+}
+
+}  // namespace
+
+void bind_sample(nb::module_& m) {
+  nb::enum_<SampleStatus>(m, "SampleStatus")
+      .value("OK", SampleStatus::kOk)
+      .value("NO_FINITE_LOGIT", SampleStatus::kNoFiniteLogit)
+      .value("NOTHING_ALLOWED", SampleStatus::kNothingAllowed)
+      .value("UNKNOWN_TOKEN", SampleStatus::kUnknownToken)
+      .value("MASK_SIZE", SampleStatus::kMaskSize);
+  nb::class_<Strategy>(m, "Strategy")
+      .def("__init__", &make_strategy, nb::kw_only(), "temperature"_a, "top_p"_a, "top_k"_a,
+           "seed"_a, "position"_a, "sample_index"_a, "banned"_a, "bias_ids"_a, "bias"_a,
+           "allowed"_a.none(), "num_candidates"_a);
+  nb::class_<Outcome>(m, "Outcome")
+      .def_prop_ro("status", [](const Outcome& self) { return self.result.status; })
+      .def_prop_ro("token", [](const Outcome& self) { return self.result.token; })
+      .def_prop_ro("logprob", [](const Outcome& self) { return self.result.logprob; })
+      .def_prop_ro("probability", [](const Outcome& self) { return self.result.probability; })
+      .def_prop_ro("uniform", [](const Outcome& self) { return self.result.uniform; })
+      .def_prop_ro("num_survivors", [](const Outcome& self) { return self.result.num_survivors; })
+      .def_ro("candidates", &Outcome::candidates);
+  nb::class_<Sampler>(m, "Sampler")
+      .def(nb::init<Backend&>(), "backend"_a, nb::keep_alive<1, 2>())
+      .def("sample", &sample, "logits"_a, "rows"_a, "strategies"_a);
+}
+
+}  // namespace fw

@@ -1,0 +1,11 @@
+// firstword._native: only ops.native* and sampling.native import it. This folder checks arguments,
+// releases the interpreter lock and calls; it computes nothing.
+#include "bindings/bindings.h"
+
+NB_MODULE(_native, m) {
+  m.doc() = "Compiled kernels and the interpreter of plans.";
+  fw::bind_backend(m);
+  fw::bind_plan(m);
+  fw::bind_step(m);
+  fw::bind_sample(m);
+}

@@ -1,0 +1,83 @@
+// Threads that stay: all run the same function at once, the caller's thread among them as number 0.
+// Not here: what they compute, and how work is cut into items.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace fw {
+
+// A counter that threads wait on: a short spin, then yields, then sleep.
+class Gate {
+ public:
+  // Waits until the counter is no longer `seen`; returns its new value. Spins `spins` times first.
+  uint32_t wait(uint32_t seen, int spins);
+  // Adds one and wakes whoever sleeps.
+  void open();
+  uint32_t value() const { return value_.load(std::memory_order_acquire); }
+
+ private:
+  alignas(64) std::atomic<uint32_t> value_{0};
+  alignas(64) std::atomic<int> sleepers_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+// All threads of a pool meet here; reusable.
+class Barrier {
+ public:
+  explicit Barrier(int count) : count_(count) {}
+  void wait();
+
+ private:
+  const int count_;
+  alignas(64) std::atomic<int> arrived_{0};
+  Gate gate_;
+};
+
+class ThreadPool {
+ public:
+  using Function = void (*)(void* context, int thread);
+
+  explicit ThreadPool(int num_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return num_threads_; }
+  // Runs function(context, t) for every t in [0, size), t = 0 on the caller's thread; returns when
+  // all are done. One run at a time: further callers wait. `function` must not throw.
+  void run(Function function, void* context);
+  // Called from within `run` by every thread: returns when all have called it.
+  void barrier();
+
+ private:
+  void work(int thread);
+
+  const int num_threads_;
+  std::mutex running_;
+  Function function_ = nullptr;
+  void* context_ = nullptr;
+  std::atomic<bool> ending_{false};
+  Gate start_;
+  Barrier barrier_;
+  std::vector<std::thread> workers_;
+};
+
+// Hands out the items 0 .. n - 1 in runs, to whoever asks first.
+class alignas(64) WorkQueue {
+ public:
+  void reset() { next_.store(0, std::memory_order_relaxed); }
+  // The first item of a run of `size`; at or beyond the end there is none left.
+  int64_t take(int64_t size) { return next_.fetch_add(size, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> next_{0};
+};
+
+}  // namespace fw
