@@ -1,11 +1,6 @@
 // Backend, Weights and Pages.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-
 #include <cstring>
-#include <optional>
 #include <stdexcept>
-#include <string>
 
 #include "bindings/bindings.h"
 #include "bindings/pages.h"
@@ -53,11 +48,11 @@ void bind_backend(nb::module_& m) {
   nb::class_<Backend>(m, "Backend")
       .def(
           "__init__",
-          [](Backend* self, int num_threads, const std::optional<std::string>& isa) {
-            const KernelTable& table = isa ? kernels_of(isa->c_str()) : kernels();
-            new (self) Backend(num_threads, table);
+          [](Backend* self, int num_threads, const char* isa) {
+            if (num_threads < 1) throw std::invalid_argument("num_threads must be at least 1");
+            new (self) Backend(num_threads, *isa == '\0' ? kernels() : kernels_of(isa));
           },
-          "num_threads"_a, "isa"_a = nb::none())
+          "num_threads"_a, "isa"_a = "")
       .def_prop_ro("isa", [](const Backend& self) { return self.table.isa; })
       .def_prop_ro("num_threads", [](const Backend& self) { return self.pool.size(); });
 

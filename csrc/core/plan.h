@@ -175,6 +175,7 @@ class Plan {
 
  private:
   friend class Interpreter;
+  friend class RowRunner;
   static size_t index(int32_t i) { return static_cast<size_t>(i); }
   int64_t capacity(Rows rows) const { return rows == Rows::kTokens ? max_tokens_ : max_logits_; }
 

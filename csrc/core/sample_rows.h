@@ -21,9 +21,11 @@ class Sampler {
  public:
   // `backend` must outlive the sampler.
   explicit Sampler(Backend& backend);
+  Sampler(const Sampler&) = delete;
+  Sampler& operator=(const Sampler&) = delete;
+
   // Fills the results of all tasks.
   void run(std::vector<SampleTask>& tasks, int64_t vocab_size);
-  ThreadPool& pool() { return backend_.pool; }
 
  private:
   Backend& backend_;

@@ -12,6 +12,10 @@ namespace fw {
 
 class Weights {
  public:
+  Weights() = default;
+  Weights(const Weights&) = delete;
+  Weights& operator=(const Weights&) = delete;
+
   // A matrix of n outputs by k inputs, from its bytes in the file, repacked by all threads.
   // Returns its index. `ggml_type` is one that panel_format takes.
   int add_matrix(ThreadPool& pool, int32_t ggml_type, const uint8_t* source, int64_t n, int64_t k);

@@ -1,0 +1,251 @@
+"""A planned network in the compiled module, and the arrays of each step that it is run with.
+
+Not here: the passes that make the plan (passes) and the choice of tokens (sampling.native).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstword import _native
+from firstword.batch import Float32Array, ForwardBatch, Int32Array
+from firstword.errors import StepStoppedError
+from firstword.kvcache.spec import KVCacheSpec
+from firstword.ops import record
+from firstword.ops.cost import planned_batch
+from firstword.ops.native import NativeOps, NativeWeight, activation_run
+from firstword.ops.native_kv import NativeKVPool
+from firstword.ops.passes import Plan, Rows, Stage, make_plan
+from firstword.ops.protocol import AttentionSpec, RopeSpec
+from firstword.ops.record import Symbol, Value
+
+_FIRST_POSITIONS = 512  # of a rope table; doubled whenever a sequence grows beyond
+
+
+@dataclass(frozen=True)
+class StepLogits:
+    """What a step computed.
+
+    Args:
+        values: [R', V], one row for each row of the batch that needs logits, named once. A view:
+            the next step overwrites it.
+        rows: [R] which of them each entry of the batch's `logits_indices` is.
+    """
+
+    values: Float32Array
+    rows: Int32Array
+
+
+class NativeModel:
+    """A model that runs in one call per step.
+
+    Args:
+        ops: the backend that prepared the weights.
+        model: the network, bound to `ops`.
+        spec: the KV groups.
+        vocab_size: V.
+    """
+
+    def __init__(
+        self,
+        ops: NativeOps,
+        model: Callable[[ForwardBatch, Any], Symbol],
+        spec: KVCacheSpec,
+        vocab_size: int,
+    ) -> None:
+        self.ops, self.vocab_size = ops, vocab_size
+        recording = ops.record(model, planned_batch([(0, 1)], len(spec.groups)))
+        self.plan = make_plan(recording, activation_run)
+        self._ropes = [RopeTable(rope) for rope in _rope_specs(self.plan)]
+        self._windows = [group.window or 0 for group in spec.groups]
+        self._native = lower(self.plan, ops)
+
+    def __call__(self, batch: ForwardBatch, kv: NativeKVPool) -> Float32Array:
+        """One forward pass -> logits [R, V] of the batch's logits rows, a copy."""
+        logits = self.run(batch, kv)
+        out: Float32Array = logits.values[logits.rows]
+        return out
+
+    def run(self, batch: ForwardBatch, kv: NativeKVPool) -> StepLogits:
+        """One forward pass.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed on the way; other signal handlers' exceptions too.
+            StepStoppedError: `stop` was called.
+        """
+        wanted, inverse = np.unique(batch.logits_indices, return_inverse=True)
+        rows = np.ascontiguousarray(wanted, dtype=np.int32)
+        step = self._step(batch, rows)
+        is_main = threading.current_thread() is threading.main_thread()
+        if not self._native.run(step, kv.pages, self.vocab_size, self._windows, is_main):
+            raise StepStoppedError("the step was stopped before its end: run its sequences again")
+        buffer = self.plan.places[self.plan.result]
+        values = self._native.floats(buffer, len(rows), self.vocab_size)
+        return StepLogits(values, inverse.astype(np.int32))
+
+    def stop(self) -> None:
+        """End the running step within 100 ms; it raises StepStoppedError. For other threads."""
+        self._native.stop()
+
+    def reserve(self, num_tokens: int, num_logits: int) -> None:
+        """Take the scratch memory for steps of this size now."""
+        self._native.reserve(num_tokens, num_logits)
+
+    @property
+    def progress(self) -> int:
+        """Stages run so far, over all steps."""
+        return self._native.progress
+
+    @property
+    def stages_per_step(self) -> int:
+        """Stages of one step."""
+        return len(self.plan.stages)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes held besides weights and KV pool."""
+        return self._native.scratch_bytes
+
+    def _step(self, batch: ForwardBatch, rows: Int32Array) -> _native.Step:
+        last = int(batch.positions.max(initial=0))
+        copies = np.array(batch.block_copies, dtype=np.int32).reshape(-1, 3)
+        return _native.Step(
+            token_ids=_int32(batch.token_ids),
+            positions=_int32(batch.positions),
+            query_start_loc=_int32(batch.query_start_loc),
+            seq_lens=_int32(batch.seq_lens),
+            logits_rows=rows,
+            block_tables=[_int32(table) for table in batch.block_tables],
+            slot_mapping=[_int32(slots) for slots in batch.slot_mapping],
+            ropes=[table.up_to(last) for table in self._ropes],
+            block_copies=copies,
+        )
+
+
+class RopeTable:
+    """Cosines and sines of positions, computed when a sequence first gets there.
+
+    Angles are float32 products, as in the code that models are trained with; their cosines and
+    sines are rounded once.
+    """
+
+    def __init__(self, spec: RopeSpec) -> None:
+        self._inv_freq = np.array(spec.inv_freq, dtype=np.float32)  # [d / 2]
+        self._factor = np.float32(spec.attention_factor)
+        self._tables = self._compute(_FIRST_POSITIONS)
+
+    def up_to(self, position: int) -> tuple[Float32Array, Float32Array]:
+        """Cosines and sines [P, d / 2] with P > position."""
+        length = len(self._tables[0])
+        if position >= length:
+            while length <= position:
+                length *= 2
+            self._tables = self._compute(length)
+        return self._tables
+
+    def _compute(self, length: int) -> tuple[Float32Array, Float32Array]:
+        angles = np.arange(length, dtype=np.float32)[:, None] * self._inv_freq
+        wide = angles.astype(np.float64)
+        return (
+            np.cos(wide).astype(np.float32) * self._factor,
+            np.sin(wide).astype(np.float32) * self._factor,
+        )
+
+
+def lower(plan: Plan[NativeWeight], ops: NativeOps) -> _native.Plan:
+    """Hand a plan over to the compiled module."""
+    buffers = [_native.BufferSpec(_ROWS[b.rows], b.width, b.run) for b in plan.buffers]
+    native = _native.Plan(ops.backend, ops.weights, buffers)
+    lowering = _Lowering(plan)
+    for stage in plan.stages:
+        native.add(lowering.stage(stage))
+    return native
+
+
+_ROWS: dict[Rows, _native.Rows] = {
+    "tokens": _native.Rows.TOKENS,
+    "logits": _native.Rows.LOGITS,
+}
+
+
+class _Lowering:
+    """Turns the operations of one plan into those of the compiled module."""
+
+    def __init__(self, plan: Plan[NativeWeight]) -> None:
+        self._plan = plan
+        self._ropes = _rope_specs(plan)
+
+    def stage(self, stage: Stage[NativeWeight]) -> _native.Stage:
+        rows, op = _ROWS[stage.rows], stage.ops[0]
+        if isinstance(op, record.Linear):
+            return self._linear(rows, op)
+        if isinstance(op, record.Attention):
+            out = self._operand(op.out)
+            return _native.AttentionStage(rows, self._operand(op.q), _layer(op.spec), out)
+        return _native.RowsStage(rows, [self._row_op(op) for op in stage.ops])
+
+    def _operand(self, value: Value) -> _native.Operand:
+        return _native.Operand(self._plan.places[value], self._plan.widths[value])
+
+    def _linear(self, rows: _native.Rows, op: record.Linear[NativeWeight]) -> _native.LinearStage:
+        segments = [
+            _native.LinearSegment(
+                weight.index, -1 if bias is None else bias.index, self._operand(out)
+            )
+            for weight, bias, out in zip(op.weights, op.biases, op.outs, strict=True)
+        ]
+        a32, a256 = (self._plan.quantized.get((op.x, run), -1) for run in (32, 256))
+        return _native.LinearStage(rows, self._operand(op.x), a32, a256, segments)
+
+    def _row_op(self, op: record.Op[NativeWeight]) -> _native.RowOp:
+        at = self._operand
+        match op:
+            case record.Embedding(weight, scale, out):
+                return _native.Embed(weight.index, scale, at(out))
+            case record.Add(a, b, out):
+                return _native.Add(at(a), at(b), at(out))
+            case record.Norm(x, weight, eps, out):
+                return _native.Norm(at(x), weight.index, eps, at(out))
+            case record.Rope(x, spec, out):
+                table = self._ropes.index(spec)
+                return _native.Rope(at(x), table, spec.head_dim, spec.interleaved, at(out))
+            case record.StoreKV(k, v, attention):
+                return _native.StoreKV(at(k), at(v), _layer(attention))
+            case record.Activate(kind, gate, up, out):
+                return _native.Activate(kind == "gelu", at(gate), at(up), at(out))
+            case record.Softcap(x, cap, out):
+                return _native.Softcap(at(x), cap, at(out))
+            case record.Take(x, out):
+                return _native.Take(at(x), at(out))
+            case record.Quantize(x, run):
+                return _native.Quantize(at(x), self._plan.quantized[x, run])
+        raise AssertionError(f"{op} does not work row by row")
+
+
+def _rope_specs(plan: Plan[NativeWeight]) -> list[RopeSpec]:
+    """The different rotations of a plan, in the order they first occur."""
+    specs = (op.spec for s in plan.stages for op in s.ops if isinstance(op, record.Rope))
+    return list(dict.fromkeys(specs))
+
+
+def _layer(spec: AttentionSpec) -> _native.AttentionLayer:
+    return _native.AttentionLayer(
+        spec.group,
+        spec.index_in_group,
+        spec.num_heads,
+        spec.num_kv_heads,
+        spec.head_dim,
+        spec.scale,
+        spec.window or 0,
+        spec.softcap or 0.0,
+    )
+
+
+def _int32(array: NDArray[np.int32]) -> Int32Array:
+    return np.ascontiguousarray(array, dtype=np.int32)
