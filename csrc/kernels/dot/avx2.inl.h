@@ -1,0 +1,185 @@
+// Vectors of 8 rows on AVX2 (+ FMA, F16C), and the exact integer products of weights and
+// activations. Included inside an anonymous namespace, before linear.inl.h.
+
+using Floats = __m256;
+using Ints = __m256i;
+constexpr int kLanes = 8;
+
+// Tokens that share one load of the weights: 2 x 4 accumulators leave room for the operands in 16
+// registers. Where a second set of accumulators is live, 2 x 2.
+constexpr int tile_tokens(int bits, bool wide) { return bits == 4 && !wide ? 4 : (bits == 8 ? 4 : 2); }
+constexpr int kFloatTile = 4;
+
+FW_INLINE Floats zero_floats() { return _mm256_setzero_ps(); }
+FW_INLINE Ints zero_ints() { return _mm256_setzero_si256(); }
+FW_INLINE Floats splat(float value) { return _mm256_set1_ps(value); }
+FW_INLINE Ints splat(int32_t value) { return _mm256_set1_epi32(value); }
+FW_INLINE Floats load(const float* p) { return _mm256_loadu_ps(p); }
+FW_INLINE Ints load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+FW_INLINE void store(float* p, Floats value) { _mm256_storeu_ps(p, value); }
+FW_INLINE void store(void* p, Ints value) { _mm256_storeu_si256(static_cast<__m256i*>(p), value); }
+FW_INLINE Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+FW_INLINE Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+FW_INLINE Floats fmadd(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+FW_INLINE Floats fnmadd(Floats a, Floats b, Floats c) { return _mm256_fnmadd_ps(a, b, c); }
+FW_INLINE Floats to_floats(Ints value) { return _mm256_cvtepi32_ps(value); }
+FW_INLINE Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+FW_INLINE Ints sub(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
+FW_INLINE Ints bit_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
+FW_INLINE Ints bit_or(Ints a, Ints b) { return _mm256_or_si256(a, b); }
+FW_INLINE Ints shift_left(Ints a, int bits) { return _mm256_slli_epi32(a, bits); }
+FW_INLINE Ints shift_right(Ints a, int bits) { return _mm256_srli_epi32(a, bits); }
+// Sums of products of pairs of 16-bit integers.
+FW_INLINE Ints pair_products(Ints a, Ints b) { return _mm256_madd_epi16(a, b); }
+
+FW_INLINE Floats load_halves(const uint8_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+FW_INLINE Ints load_bytes(const uint8_t* p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+FW_INLINE Ints load_signed_bytes(const uint8_t* p) {
+  return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+
+// Rows 8 v .. 8 v + 7 of one column in PBF16; p: the column's 16-row half.
+FW_INLINE Floats load_bf16(const uint8_t* p, int v) {
+  const Ints pair = load(p + 32 * (v / 2));
+  const Ints bits = v % 2 == 0 ? shift_left(pair, 16) : bit_and(pair, splat(-65536));
+  return _mm256_castsi256_ps(bits);
+}
+
+// The four activations of a k-group, for every row.
+FW_INLINE Ints splat_group(const int8_t* a) {
+  int32_t word;
+  __builtin_memcpy(&word, a, sizeof word);
+  return _mm256_set1_epi32(word);
+}
+
+// isum[v][t] += products of `kGroups` k-groups, summed in 16 bits `kDepth` deep (see Sums). A
+// product of pairs is at most 2 x 127 x the largest code: 8, 4 and 2 of them fit for 4, 5 and 6 bits.
+template <int kBits, int V, int T, class Weights>
+FW_INLINE void add_groups(const Weights& w, int first, int groups, const int8_t* a, int64_t stride,
+                          const Ints (&scale)[V], Ints (&isum)[V][T]) {
+  constexpr int kDepth = kBits == 4 ? 8 : (kBits == 5 ? 4 : 2);
+#pragma GCC unroll 8
+  for (int start = first; start < first + groups; start += kDepth) {
+    Ints pairs[V][T];
+#pragma GCC unroll 8
+    for (int g = start; g < start + kDepth; ++g) {
+      Ints weights[V];
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) weights[v] = w.codes(v, g);
+#pragma GCC unroll 4
+      for (int t = 0; t < T; ++t) {
+        const Ints group = splat_group(a + t * stride + 4 * g);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) {
+          const Ints product = _mm256_maddubs_epi16(weights[v], group);
+          pairs[v][t] = g == start ? product : _mm256_add_epi16(pairs[v][t], product);
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) {
+        isum[v][t] = add(isum[v][t], _mm256_madd_epi16(pairs[v][t], scale[v]));
+      }
+    }
+  }
+}
+
+// Signed 8-bit codes: |w| times a with the sign of w. One product of pairs fills 16 bits.
+template <int V, int T, class Weights>
+FW_INLINE void add_signed_groups(const Weights& w, const int8_t* a, int64_t stride,
+                                 Ints (&isum)[V][T]) {
+  const Ints ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 8
+  for (int g = 0; g < 8; ++g) {
+    Ints weights[V], magnitudes[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      weights[v] = w.codes(v, g);
+      magnitudes[v] = _mm256_abs_epi8(weights[v]);
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) {
+      const Ints group = splat_group(a + t * stride + 4 * g);
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) {
+        const Ints pairs = _mm256_maddubs_epi16(magnitudes[v], _mm256_sign_epi8(group, weights[v]));
+        isum[v][t] = add(isum[v][t], _mm256_madd_epi16(pairs, ones));
+      }
+    }
+  }
+}
+
+// Plain sums over a run of 32 columns.
+template <int kBits, int V, int T, class Weights>
+FW_INLINE void sum_run(const Weights& w, const int8_t* a, int64_t stride, Ints (&isum)[V][T]) {
+#pragma GCC unroll 4
+  for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) isum[v][t] = zero_ints();
+  }
+  if constexpr (kBits == 8) {
+    add_signed_groups<V, T>(w, a, stride, isum);
+  } else {
+    Ints ones[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) ones[v] = _mm256_set1_epi16(1);
+    add_groups<kBits, V, T>(w, 0, 8, a, stride, ones, isum);
+  }
+}
+
+// isum += sums over a run of 32 columns, times the scales of its one (4 and 5 bits) or two (6 bits)
+// groups. scale: pairs of equal 16-bit integers, [groups][V x 8].
+template <int kBits, int V, int T, class Weights>
+FW_INLINE void add_scaled_run(const Weights& w, const int8_t* a, int64_t stride,
+                              const int32_t* scale, Ints (&isum)[V][T]) {
+  constexpr int kSpan = kBits == 6 ? 4 : 8;  // k-groups that share a scale
+#pragma GCC unroll 2
+  for (int first = 0; first < 8; first += kSpan) {
+    Ints scales[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      scales[v] = load(static_cast<const void*>(scale + (first / kSpan * V + v) * kLanes));
+    }
+    add_groups<kBits, V, T>(w, first, kSpan, a, stride, scales, isum);
+  }
+}
+
+// Codes of k-group g and row vector v of a packed run of 32 columns. run, high: the run's nibbles (or
+// bytes) and upper bits, at the first row wanted.
+template <int kBits>
+struct Packed {
+  const uint8_t* run;
+  const uint8_t* high;
+
+  FW_INLINE Ints codes(int v, int g) const {
+    if constexpr (kBits == 8) return load(run + 128 * g + 32 * v);
+    const Ints both = load(run + 128 * (g % 4) + 32 * v);
+    const Ints nibbles =
+        bit_and(g < 4 ? both : _mm256_srli_epi16(both, 4), _mm256_set1_epi8(15));
+    if constexpr (kBits == 5) {
+      const Ints bits = load(high + 32 * v);
+      const Ints moved = g < 4 ? _mm256_slli_epi16(bits, 4 - g) : _mm256_srli_epi16(bits, g - 4);
+      return bit_or(nibbles, bit_and(moved, _mm256_set1_epi8(16)));
+    }
+    if constexpr (kBits == 6) {
+      const Ints bits = load(high + 128 * (g / 4) + 32 * v);
+      const int up = 4 - 2 * (g % 4);
+      const Ints moved = up >= 0 ? _mm256_slli_epi16(bits, up) : _mm256_srli_epi16(bits, -up);
+      return bit_or(nibbles, bit_and(moved, _mm256_set1_epi8(48)));
+    }
+    return nibbles;
+  }
+};
+
+// The same after unpacking one half of a panel: [8 k-groups][16 rows][4].
+struct Unpacked {
+  const uint8_t* run;
+
+  FW_INLINE Ints codes(int v, int g) const { return load(run + 64 * g + 32 * v); }
+};
