@@ -14,7 +14,7 @@ constexpr int64_t kSampleChunk = 4096;
 
 // maxima: [ceil(n / 64)] of x [n], NaN and +inf counted as -inf. Whether there are any of those.
 using RowMaxima = bool(const float* x, int64_t n, float* maxima);
-// ids: the i with x[i] >= bound, increasing; room for n + 8. How many.
+// ids: the i with x[i] >= bound, increasing; room for n. How many.
 using GatherAtLeast = int64_t(const float* x, int64_t n, float bound, int32_t* ids);
 // weights: [n] exp((x - largest) / divisor) as in math.h, x finite or -inf; without the division
 // when divisor is 1.

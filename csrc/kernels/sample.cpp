@@ -1,0 +1,449 @@
+// The choice of a token, in the steps of firstword/sampling/sampler.py. Every set of tokens is found
+// exactly, whatever way is quick, so that only the order of sums matters, and that is the Python's.
+#include "kernels/sample.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <type_traits>
+
+namespace fw {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kSmallest = std::numeric_limits<float>::min();  // no weight but 0 is below
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// A thread's memory for one row of n logits.
+struct Scratch {
+  float* logits;   // [n]: a copy, where something changes
+  float* altered;  // [n]: another
+  float* weights;  // [n]
+  float* maxima;   // [ceil(n / 64)]
+  float* chunk;    // [4096]
+  double* sums;    // [ceil(n / 4096)]
+  uint64_t* keys;  // [n]
+  uint64_t* spare;  // [n]
+  int32_t* ids;    // [n]
+
+  // Lays the arrays out from `base`; returns how many bytes they take.
+  int64_t lay_out(uint8_t* base, int64_t n) {
+    int64_t used = 0;
+    const auto take = [&](auto*& array, int64_t count) {
+      using Value = std::remove_reference_t<decltype(*array)>;
+      array = reinterpret_cast<Value*>(base + used);
+      used += divide_up(count * static_cast<int64_t>(sizeof(Value)), 64) * 64;
+    };
+    take(logits, n);
+    take(altered, n);
+    take(weights, n);
+    take(maxima, divide_up(n, kMaximaBlock));
+    take(chunk, kSampleChunk);
+    take(sums, divide_up(n, kSampleChunk));
+    take(keys, n);
+    take(spare, n);
+    take(ids, n);
+    return used;
+  }
+};
+
+// Orders values from largest to smallest, then ids from lowest: a smaller key is better. Adding 0
+// makes -0 and +0 equal.
+uint64_t key_of(float value, int32_t id) {
+  const float positive_zero = value + 0.0F;
+  uint32_t bits;
+  std::memcpy(&bits, &positive_zero, sizeof bits);
+  const uint32_t increasing = bits & 0x80000000 ? ~bits : bits | 0x80000000;
+  return static_cast<uint64_t>(~increasing) << 32 | static_cast<uint32_t>(id);
+}
+int32_t id_of(uint64_t key) { return static_cast<int32_t>(key & 0xFFFFFFFF); }
+
+// Sorts keys. Large arrays: by 11 of the upper 32 bits at a time, stable, so that their lower halves
+// must increase already where the upper are equal.
+void sort_keys(uint64_t* keys, uint64_t* spare, int64_t n) {
+  if (n < 4096) return std::sort(keys, keys + n);
+  for (int shift = 32; shift < 64; shift += 11) {
+    int64_t starts[2049] = {};
+    for (int64_t i = 0; i < n; ++i) ++starts[(keys[i] >> shift & 2047) + 1];
+    for (int i = 0; i < 2048; ++i) starts[i + 1] += starts[i];
+    for (int64_t i = 0; i < n; ++i) spare[starts[keys[i] >> shift & 2047]++] = keys[i];
+    std::swap(keys, spare);
+  }
+  std::copy(keys, keys + n, spare);  // three passes: the caller's array is the spare one now
+}
+
+// ln x for a positive normal x, as softmax.py's `log`.
+double log_of(double x) {
+  uint64_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  int64_t exponent = static_cast<int64_t>(bits >> 52) - 1022;
+  bits = (bits & 0x000FFFFFFFFFFFFF) | 0x3FE0000000000000;
+  double mantissa;
+  std::memcpy(&mantissa, &bits, sizeof mantissa);
+  if (mantissa < 0.7071067811865476) {
+    mantissa *= 2;
+    --exponent;
+  }
+  const double s = (mantissa - 1) / (mantissa + 1);
+  const double square = s * s;
+  double series = 0;
+  for (int k = 23; k > 0; k -= 2) series = series * square + 1.0 / k;
+  return static_cast<double>(exponent) * 0.6931471805599453 + 2 * s * series;
+}
+
+// The weights that a strategy leaves: all of them, or those of a few tokens.
+struct Weights {
+  const float* dense = nullptr;  // [n]; null when sparse
+  int64_t n = 0;                 // V
+  const int32_t* ids = nullptr;  // sparse: increasing, their weights not 0
+  const float* values = nullptr;
+  int64_t count = 0;  // of tokens with a weight
+
+  float of(int32_t token) const {
+    if (dense) return dense[token];
+    const int32_t* found = std::lower_bound(ids, ids + count, token);
+    return found < ids + count && *found == token ? values[found - ids] : 0.0F;
+  }
+  // The weights of chunk `index`: [length]. buffer: [4096].
+  const float* chunk(int64_t index, float* buffer, int64_t& length) const {
+    const int64_t start = index * kSampleChunk;
+    length = std::min(kSampleChunk, n - start);
+    if (dense) return dense + start;
+    std::fill(buffer, buffer + length, 0.0F);
+    const int32_t* id = std::lower_bound(ids, ids + count, start);
+    for (; id < ids + count && *id < start + length; ++id) buffer[*id - start] = values[id - ids];
+    return buffer;
+  }
+};
+
+class Sampler {
+ public:
+  Sampler(const SampleKernels& kernels, int64_t vocab_size, const SampleRow& row, uint8_t* scratch)
+      : kernels_(kernels), n_(vocab_size), row_(row) {
+    s_.lay_out(scratch, n_);
+  }
+
+  void run(const float* logits, SampleResult& result, const SampleCandidates& candidates) {
+    result = SampleResult{};
+    result.uniform = -1;
+    model_ = clean(logits);
+    model_max_ = largest_maximum();
+    if (model_max_ == -kInfinity) return fail(result, SampleStatus::kNoFiniteLogit);
+    list_candidates(candidates, result);
+    if (!alter(result)) return;
+    if (row_.temperature == 0) {
+      result.token = arg_max();
+      result.probability = 1;
+      result.num_survivors = 1;
+      mass_ = 1;
+    } else {
+      weights_ = strategy_weights();
+      result.uniform = uniform(row_.seed, row_.position, row_.sample_index, 0);
+      result.token = draw(result.uniform);
+      result.probability = static_cast<double>(weights_.of(result.token)) / mass_;
+      result.num_survivors = weights_.count;
+    }
+    fill_probabilities(candidates, result);
+    const double log_total = log_sum_exp();
+    result.logprob = static_cast<double>(model_[result.token]) - log_total;
+    for (int64_t i = 0; i < result.num_candidates; ++i) {
+      candidates.logprobs[i] = static_cast<double>(model_[candidates.ids[i]]) - log_total;
+    }
+  }
+
+ private:
+  static void fail(SampleResult& result, SampleStatus status) { result.status = status; }
+
+  float largest_maximum() const {
+    return *std::max_element(s_.maxima, s_.maxima + divide_up(n_, kMaximaBlock));
+  }
+
+  // The row itself, or a copy in which NaN and +inf are -inf; fills the maxima.
+  const float* clean(const float* logits) {
+    if (!kernels_.row_maxima(logits, n_, s_.maxima)) return logits;
+    for (int64_t i = 0; i < n_; ++i) s_.logits[i] = logits[i] < kInfinity ? logits[i] : -kInfinity;
+    return s_.logits;
+  }
+
+  // The k best of x [n] by key, unordered, to s_.keys; x's maxima are in s_.maxima. How many.
+  int64_t best(const float* x, int64_t k) {
+    k = std::min(k, n_);
+    const int64_t blocks = divide_up(n_, kMaximaBlock);
+    float bound = -kInfinity;
+    if (k <= blocks) {  // the k-th largest of the blocks' maxima is a bound from below
+      float* maxima = s_.weights;
+      std::copy(s_.maxima, s_.maxima + blocks, maxima);
+      std::nth_element(maxima, maxima + k - 1, maxima + blocks, std::greater<float>());
+      bound = maxima[k - 1];
+    }
+    const int64_t found = kernels_.gather_at_least(x, n_, bound, s_.ids);
+    for (int64_t i = 0; i < found; ++i) s_.keys[i] = key_of(x[s_.ids[i]], s_.ids[i]);
+    if (k < found) std::nth_element(s_.keys, s_.keys + k - 1, s_.keys + found);
+    return k;
+  }
+
+  void list_candidates(const SampleCandidates& candidates, SampleResult& result) {
+    if (row_.num_candidates <= 0) return;
+    const int64_t count = best(model_, row_.num_candidates);
+    std::sort(s_.keys, s_.keys + count);
+    for (int64_t i = 0; i < count; ++i) {
+      const int32_t id = id_of(s_.keys[i]);
+      if (model_[id] != -kInfinity) candidates.ids[result.num_candidates++] = id;
+    }
+  }
+
+  void fill_probabilities(const SampleCandidates& candidates, const SampleResult& result) const {
+    for (int64_t i = 0; i < result.num_candidates; ++i) {
+      const int32_t id = candidates.ids[i];
+      candidates.probabilities[i] = row_.temperature == 0
+                                        ? (id == result.token ? 1.0 : 0.0)
+                                        : static_cast<double>(weights_.of(id)) / mass_;
+    }
+  }
+
+  bool known(int32_t token, SampleResult& result) const {
+    if (token >= 0 && token < n_) return true;
+    result.token = token;
+    fail(result, SampleStatus::kUnknownToken);
+    return false;
+  }
+
+  bool check_row(SampleResult& result) const {
+    for (int64_t i = 0; i < row_.num_bias; ++i) {
+      if (!known(row_.bias_ids[i], result)) return false;
+    }
+    for (int64_t i = 0; i < row_.num_banned; ++i) {
+      if (!known(row_.banned[i], result)) return false;
+    }
+    if (row_.allowed && row_.num_allowed_words != divide_up(n_, 32)) {
+      fail(result, SampleStatus::kMaskSize);
+      return false;
+    }
+    return true;
+  }
+
+  // Bias, bans and the allowed tokens, on a copy if there are any.
+  bool alter(SampleResult& result) {
+    altered_ = model_;
+    altered_max_ = model_max_;
+    if (!row_.num_bias && !row_.num_banned && !row_.allowed) return true;
+    if (!check_row(result)) return false;
+    float* altered = s_.altered;
+    std::copy(model_, model_ + n_, altered);
+    for (int64_t i = 0; i < row_.num_bias; ++i) altered[row_.bias_ids[i]] += row_.bias[i];
+    for (int64_t i = 0; i < row_.num_banned; ++i) altered[row_.banned[i]] = -kInfinity;
+    if (row_.allowed) keep_allowed(altered);
+    kernels_.row_maxima(altered, n_, s_.maxima);
+    altered_ = altered;
+    altered_max_ = largest_maximum();
+    if (altered_max_ != -kInfinity) return true;
+    fail(result, SampleStatus::kNothingAllowed);
+    return false;
+  }
+
+  void keep_allowed(float* altered) const {
+    for (int64_t start = 0; start < n_; start += 32) {
+      const uint32_t word = row_.allowed[start / 32];
+      if (word == 0xFFFFFFFF) continue;
+      const int64_t length = std::min<int64_t>(32, n_ - start);
+      for (int64_t i = 0; i < length; ++i) {
+        if (!(word >> i & 1)) altered[start + i] = -kInfinity;
+      }
+    }
+  }
+
+  int32_t arg_max() const {
+    int64_t block = 0;
+    while (s_.maxima[block] != altered_max_) ++block;
+    int64_t i = block * kMaximaBlock;
+    while (altered_[i] != altered_max_) ++i;
+    return static_cast<int32_t>(i);
+  }
+
+  float divisor() const {
+    return std::max(static_cast<float>(row_.temperature), kSmallest);
+  }
+
+  // What temperature, top-k and top-p leave. Fills mass_ and s_.sums for the draw.
+  Weights strategy_weights() {
+    Weights weights;
+    weights.n = n_;
+    if (row_.top_k > 0 && row_.top_k < n_) {
+      weights = of_best(best(altered_, row_.top_k));
+    } else {
+      kernels_.softmax_weights(altered_, n_, altered_max_, divisor(), s_.weights);
+      weights.dense = s_.weights;
+    }
+    sum_chunks(weights);
+    if (row_.top_p < 1) {
+      weights = nucleus(weights, row_.top_p * mass_);
+      sum_chunks(weights);
+    }
+    if (weights.dense) weights.count = kernels_.gather_at_least(s_.weights, n_, kSmallest, s_.ids);
+    return weights;
+  }
+
+  // Sparse weights of the first `count` keys' logits.
+  Weights of_best(int64_t count) {
+    for (int64_t i = 0; i < count; ++i) s_.ids[i] = id_of(s_.keys[i]);
+    std::sort(s_.ids, s_.ids + count);
+    float* values = s_.weights;
+    for (int64_t i = 0; i < count; ++i) values[i] = altered_[s_.ids[i]];
+    kernels_.softmax_weights(values, count, altered_max_, divisor(), values);
+    int64_t left = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      if (values[i] == 0) continue;
+      s_.ids[left] = s_.ids[i];
+      values[left++] = values[i];
+    }
+    return sparse(left);
+  }
+
+  Weights sparse(int64_t count) const {
+    Weights weights;
+    weights.n = n_;
+    weights.ids = s_.ids;
+    weights.values = s_.weights;
+    weights.count = count;
+    return weights;
+  }
+
+  // The chunks' sums to s_.sums and their total to mass_.
+  void sum_chunks(const Weights& weights) {
+    const int64_t chunks = divide_up(n_, kSampleChunk);
+    if (weights.dense) {
+      kernels_.chunk_sums(weights.dense, n_, s_.sums);
+    } else {
+      std::fill(s_.sums, s_.sums + chunks, 0.0);
+      for (int64_t i = 0; i < weights.count;) {
+        const int64_t index = weights.ids[i] / kSampleChunk;
+        int64_t length;
+        const float* chunk = weights.chunk(index, s_.chunk, length);
+        kernels_.chunk_sums(chunk, length, s_.sums + index);
+        while (i < weights.count && weights.ids[i] / kSampleChunk == index) ++i;
+      }
+    }
+    mass_ = 0;
+    for (int64_t i = 0; i < chunks; ++i) mass_ += s_.sums[i];
+  }
+
+  // The smallest set of largest weights whose running sum reaches `wanted`. Sets of all weights
+  // above a falling bound are tried: each is the beginning of the order.
+  Weights nucleus(const Weights& all, double wanted) {
+    for (float bound = 1.0F / 64;; bound /= 32) {
+      const bool complete = bound < kSmallest;
+      const int64_t found = keys_of(all, complete ? kSmallest : bound);
+      sort_keys(s_.keys, s_.spare, found);
+      double sum = 0;
+      for (int64_t i = 0; i < found; ++i) {
+        sum += static_cast<double>(weight_of(s_.keys[i]));
+        if (sum >= wanted) return of_weights(i + 1);
+      }
+      if (complete) return of_weights(found);
+    }
+  }
+
+  // Keys of the tokens with at least this weight, by increasing id. How many.
+  int64_t keys_of(const Weights& all, float bound) {
+    int64_t found = 0;
+    if (all.dense) {
+      found = kernels_.gather_at_least(all.dense, n_, bound, s_.ids);
+      for (int64_t i = 0; i < found; ++i) s_.keys[i] = key_of(all.dense[s_.ids[i]], s_.ids[i]);
+      return found;
+    }
+    for (int64_t i = 0; i < all.count; ++i) {
+      if (all.values[i] >= bound) s_.keys[found++] = key_of(all.values[i], all.ids[i]);
+    }
+    return found;
+  }
+
+  static float weight_of(uint64_t key) {  // of a key made from a weight >= 0
+    const uint32_t bits = ~static_cast<uint32_t>(key >> 32) & 0x7FFFFFFF;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+
+  // Sparse weights of the first `count` keys, which hold them.
+  Weights of_weights(int64_t count) {
+    // Ids and weights change places, to be sorted by id.
+    for (int64_t i = 0; i < count; ++i) s_.keys[i] = s_.keys[i] << 32 | s_.keys[i] >> 32;
+    sort_keys(s_.keys, s_.spare, count);
+    for (int64_t i = 0; i < count; ++i) {
+      s_.ids[i] = static_cast<int32_t>(s_.keys[i] >> 32);
+      s_.weights[i] = weight_of(s_.keys[i] << 32);
+    }
+    return sparse(count);
+  }
+
+  // The token that u falls on.
+  int32_t draw(double u) {
+    const int64_t chunks = divide_up(n_, kSampleChunk);
+    const double target = u * mass_;
+    double before = 0, end = s_.sums[0];
+    int64_t index = 0;
+    while (end <= target && index + 1 < chunks) {
+      before = end;
+      end += s_.sums[++index];
+    }
+    int64_t length;
+    const float* weights = weights_.chunk(index, s_.chunk, length);
+    double sum = before;
+    for (int64_t i = 0; i < length; ++i) {
+      sum += static_cast<double>(weights[i]);
+      if (sum > target) return static_cast<int32_t>(index * kSampleChunk + i);
+    }
+    while (length > 1 && weights[length - 1] == 0) --length;
+    return static_cast<int32_t>(index * kSampleChunk + length - 1);
+  }
+
+  // log of the sum of exp of the model's logits. Overwrites s_.weights and s_.sums.
+  double log_sum_exp() {
+    kernels_.softmax_weights(model_, n_, model_max_, 1.0F, s_.weights);
+    Weights all;
+    all.dense = s_.weights;
+    sum_chunks(all);
+    return static_cast<double>(model_max_) + log_of(mass_);
+  }
+
+  const SampleKernels& kernels_;
+  const int64_t n_;
+  const SampleRow& row_;
+  Scratch s_;
+  const float* model_ = nullptr;    // [n] without NaN and +inf
+  const float* altered_ = nullptr;  // [n] with bias, bans and mask
+  float model_max_ = 0, altered_max_ = 0;
+  Weights weights_;
+  double mass_ = 0;
+};
+
+}  // namespace
+
+int64_t sample_scratch_bytes(int64_t vocab_size) {
+  return Scratch{}.lay_out(nullptr, vocab_size);
+}
+
+void sample_row(const SampleKernels& kernels, const float* logits, int64_t vocab_size,
+                const SampleRow& row, uint8_t* scratch, SampleResult& result,
+                const SampleCandidates& candidates) {
+  Sampler(kernels, vocab_size, row, scratch).run(logits, result, candidates);
+}
+
+double uniform(uint64_t seed, uint32_t position, uint32_t sample_index, uint32_t draw) {
+  uint32_t c[4] = {position, sample_index, draw, 0};
+  uint32_t key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t left = uint64_t{0xD2511F53} * c[0], right = uint64_t{0xCD9E8D57} * c[2];
+    c[0] = static_cast<uint32_t>(right >> 32) ^ c[1] ^ key0;
+    c[1] = static_cast<uint32_t>(right);
+    c[2] = static_cast<uint32_t>(left >> 32) ^ c[3] ^ key1;
+    c[3] = static_cast<uint32_t>(left);
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+  return static_cast<double>(c[0] >> 8) * 0x1p-24;
+}
+
+}  // namespace fw
