@@ -12,7 +12,8 @@ A message names the value, the limit and the remedy.
     ├── LicenseError           a model whose terms have not been accepted
     ├── ChatTemplateError      a chat template is missing, or refuses the messages
     ├── CapacityError          something that can never fit the memory budget
-    └── SamplingError          a logits row from which no token can be chosen
+    ├── SamplingError          a logits row from which no token can be chosen
+    └── StepStoppedError       a step that was stopped before its end
 """
 
 from __future__ import annotations
@@ -87,3 +88,7 @@ class CapacityError(FirstwordError):
 
 class SamplingError(FirstwordError):
     """No token can be chosen from a logits row; the other rows of the step are sound."""
+
+
+class StepStoppedError(FirstwordError):
+    """A step was stopped before its end; its sequences can be computed again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from firstword.batch import Float32Array, SampledToken, StepInput, StepResult
 from firstword.models.registry import Model
 from firstword.ops.protocol import KVPool
 from firstword.sampling.sampler import sample_each
+
+if TYPE_CHECKING:
+    from firstword.ops.native_kv import NativeKVPool
+    from firstword.ops.native_plan import NativeModel
 
 
 class Runner(Protocol):
@@ -63,6 +67,53 @@ class ReferenceRunner:
     def collect(self, handle: int) -> StepResult:
         """The result of the step that `submit` returned `handle` for."""
         return self._results.pop(handle)
+
+
+class NativeRunner:
+    """One native call per step for the model and one for the tokens, on the backend's threads.
+
+    Args:
+        model: a planned network of the compiled backend.
+        kv: its KV pool.
+    """
+
+    def __init__(self, model: NativeModel, kv: NativeKVPool) -> None:
+        from firstword.sampling.native import NativeSampler  # only where the module is compiled
+
+        self._model, self._kv = model, kv
+        self._sampler = NativeSampler(model.ops.backend)
+        self._results: dict[int, StepResult] = {}
+        self._next_handle = 0
+        self._last: StepResult | None = None
+
+    def submit(self, step: StepInput) -> int:
+        """Compute the step now and keep its result for `collect`.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed on the way.
+            StepStoppedError: `stop` was called.
+        """
+        batch = resolve_token_ids(step, self._last).batch
+        start = time.perf_counter()
+        logits = self._model.run(batch, self._kv)
+        computed = time.perf_counter()
+        sampled = self._sampler.sample_each(logits.values, logits.rows, step.sampling)
+        result = StepResult(
+            sampled=sampled,
+            forward_ms=(computed - start) * 1e3,
+            sampling_ms=(time.perf_counter() - computed) * 1e3,
+        )
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        self._results[handle] = self._last = result
+        return handle
+
+    def collect(self, handle: int) -> StepResult:
+        """The result of the step that `submit` returned `handle` for."""
+        return self._results.pop(handle)
+
+    def stop(self) -> None:
+        """End the running step within 100 ms; any thread may call it."""
+        self._model.stop()
 
 
 def resolve_token_ids(step: StepInput, last: StepResult | None) -> StepInput:

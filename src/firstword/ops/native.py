@@ -104,7 +104,8 @@ class NativeOps:
         self, model: Callable[[ForwardBatch, Any], Symbol], batch: ForwardBatch
     ) -> Recording[NativeWeight]:
         """What a model computes; the numbers in `batch` do not matter."""
-        return self._recorder.finish(model(batch, None))
+        result = model(batch, None)
+        return self._recorder.finish(result)
 
     def begin_step(self, batch: ForwardBatch, kv: Any) -> None:
         """Begin a recording; a step's block copies are run by the plan."""

@@ -136,9 +136,8 @@ def narrow_rows(recording: Recording[W]) -> Program[W]:
     hundreds. The model's own `take` goes away.
     """
     whole = _needed_by_cache(recording.ops)
-    widths, rows = list(recording.widths), ["logits"] * len(recording.widths)
-    for value in whole:
-        rows[value] = "tokens"
+    widths = list(recording.widths)
+    rows: list[Rows] = ["tokens" if value in whole else "logits" for value in range(len(widths))]
     ops: list[Op[W]] = []
     narrowed: dict[Value, Value] = {}
 
@@ -158,8 +157,8 @@ def narrow_rows(recording: Recording[W]) -> Program[W]:
         else:
             new_inputs = [narrow(value) for value in inputs(op)]
             ops.append(with_inputs(op, new_inputs))
-    checked: tuple[Rows, ...] = tuple("tokens" if r == "tokens" else "logits" for r in rows)
-    return Program(tuple(ops), tuple(widths), checked, narrow(recording.result))
+    result = narrow(recording.result)
+    return Program(tuple(ops), tuple(widths), tuple(rows), result)
 
 
 def _needed_by_cache(ops: tuple[Op[W], ...]) -> set[Value]:

@@ -125,10 +125,7 @@ def _finite_logits(logits: Float32Array) -> Float32Array:
         processors.drop_non_finite(logits)
         largest = logits.max()
     if largest == -np.inf:
-        raise SamplingError(
-            f"the model gave no finite logit for its {len(logits)} tokens: its weights may be "
-            "damaged, or a number overflowed on the way; verify the model file"
-        )
+        raise no_finite_logit_error(len(logits))
     return logits
 
 
@@ -143,10 +140,7 @@ def _alter(logits: Float32Array, row: SamplingRow) -> Float32Array:
     if row.allowed_tokens is not None:
         processors.keep_allowed(altered, row.allowed_tokens)
     if altered.max() == -np.inf:
-        raise SamplingError(
-            f"bias, banned tokens and allowed tokens leave none of {len(logits)} tokens to choose "
-            "from: allow at least one"
-        )
+        raise nothing_allowed_error(len(logits))
     return altered
 
 
@@ -154,14 +148,9 @@ def _check_row(row: SamplingRow, vocab_size: int) -> None:
     named = [token_id for token_id, _ in row.logit_bias] + list(row.banned_token_ids)
     for token_id in named:
         if not 0 <= token_id < vocab_size:
-            raise SamplingError(
-                f"token id {token_id} is not in the vocabulary: ids go from 0 to {vocab_size - 1}"
-            )
+            raise unknown_token_error(token_id, vocab_size)
     if row.allowed_tokens is not None and len(row.allowed_tokens) != -(-vocab_size // 32):
-        raise SamplingError(
-            f"the mask of allowed tokens has {len(row.allowed_tokens)} words of 32 bits: "
-            f"{vocab_size} tokens need {-(-vocab_size // 32)}"
-        )
+        raise mask_size_error(len(row.allowed_tokens), vocab_size)
 
 
 def _weights(altered: Float32Array, row: SamplingRow) -> Float32Array:
@@ -198,3 +187,34 @@ def _most_probable(logits: Float32Array, count: int) -> list[int]:
         return []
     order = processors.best_first(logits, processors.top_ids(logits, count))
     return [int(i) for i in order if logits[i] != -np.inf]
+
+
+def no_finite_logit_error(vocab_size: int) -> SamplingError:
+    """A row without a finite logit."""
+    return SamplingError(
+        f"the model gave no finite logit for its {vocab_size} tokens: its weights may be damaged, "
+        "or a number overflowed on the way; verify the model file"
+    )
+
+
+def nothing_allowed_error(vocab_size: int) -> SamplingError:
+    """A row in which every token is ruled out."""
+    return SamplingError(
+        f"bias, banned tokens and allowed tokens leave none of {vocab_size} tokens to choose "
+        "from: allow at least one"
+    )
+
+
+def unknown_token_error(token_id: int, vocab_size: int) -> SamplingError:
+    """A strategy that names a token the vocabulary does not have."""
+    return SamplingError(
+        f"token id {token_id} is not in the vocabulary: ids go from 0 to {vocab_size - 1}"
+    )
+
+
+def mask_size_error(num_words: int, vocab_size: int) -> SamplingError:
+    """A mask of allowed tokens of another length than the vocabulary's."""
+    return SamplingError(
+        f"the mask of allowed tokens has {num_words} words of 32 bits: {vocab_size} tokens need "
+        f"{-(-vocab_size // 32)}"
+    )

@@ -1,0 +1,98 @@
+"""The compiled twin of the sampler: the same tokens, probabilities and errors, bit for bit.
+
+Not here: how a row is chosen from; `sampler` and csrc/kernels/sample.h say that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from firstword import _native
+from firstword.batch import Candidate, Float32Array, Int32Array, SampledToken, SamplingRow
+from firstword.errors import SamplingError
+from firstword.sampling.sampler import (
+    mask_size_error,
+    no_finite_logit_error,
+    nothing_allowed_error,
+    unknown_token_error,
+)
+
+
+class NativeSampler:
+    """Chooses tokens on the threads of a backend.
+
+    Args:
+        backend: of the compiled module.
+    """
+
+    def __init__(self, backend: _native.Backend) -> None:
+        self._sampler = _native.Sampler(backend)
+
+    def sample_each(
+        self, logits: Float32Array, rows: Int32Array, strategies: Sequence[SamplingRow]
+    ) -> tuple[SampledToken | SamplingError, ...]:
+        """Choose tokens, and return a failure in place of a token where none can be chosen.
+
+        Args:
+            logits: [R', V] unaltered logits.
+            rows: [R] the row of `logits` that each token is chosen from.
+            strategies: R of them.
+
+        Returns:
+            R tokens, or errors where no token can be chosen.
+        """
+        if not strategies:
+            return ()
+        native = [_strategy(strategy) for strategy in strategies]
+        outcomes = self._sampler.sample(logits, rows, native)
+        return tuple(
+            _outcome(outcome, strategy, logits[row])
+            for outcome, strategy, row in zip(outcomes, strategies, rows, strict=True)
+        )
+
+
+def _strategy(row: SamplingRow) -> _native.Strategy:
+    allowed = row.allowed_tokens
+    return _native.Strategy(
+        temperature=row.temperature,
+        top_p=row.top_p,
+        top_k=row.top_k,
+        seed=row.seed,
+        position=row.position,
+        sample_index=row.sample_index,
+        banned=row.banned_token_ids,
+        bias_ids=[token_id for token_id, _ in row.logit_bias],
+        bias=[value for _, value in row.logit_bias],
+        allowed=None if allowed is None else np.ascontiguousarray(allowed, dtype=np.uint32),
+        num_candidates=row.num_top_logprobs,
+    )
+
+
+def _outcome(
+    outcome: _native.Outcome, row: SamplingRow, logits: Float32Array
+) -> SampledToken | SamplingError:
+    if outcome.status != _native.SampleStatus.OK:
+        return _error(outcome, row, len(logits))
+    return SampledToken(
+        token_id=outcome.token,
+        logprob=outcome.logprob,
+        probability=outcome.probability,
+        num_survivors=outcome.num_survivors,
+        uniform=None if row.temperature == 0 else outcome.uniform,
+        candidates=tuple(Candidate(*candidate) for candidate in outcome.candidates),
+        logits=logits.copy() if row.want_logits else None,
+    )
+
+
+def _error(outcome: _native.Outcome, row: SamplingRow, vocab_size: int) -> SamplingError:
+    match outcome.status:
+        case _native.SampleStatus.NO_FINITE_LOGIT:
+            return no_finite_logit_error(vocab_size)
+        case _native.SampleStatus.NOTHING_ALLOWED:
+            return nothing_allowed_error(vocab_size)
+        case _native.SampleStatus.UNKNOWN_TOKEN:
+            return unknown_token_error(outcome.token, vocab_size)
+    assert row.allowed_tokens is not None
+    return mask_size_error(len(row.allowed_tokens), vocab_size)
