@@ -13,21 +13,19 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from firstword.batch import Float32Array, ForwardBatch
+from firstword.batch import ForwardBatch, SamplingRow, StepInput
 from firstword.config import EngineConfig
+from firstword.engine.binding import Binding, Numerics, bind, choose_numerics
 from firstword.engine.engine import Engine, EngineModel
 from firstword.engine.outputs import RequestOutput, TextDelta
-from firstword.engine.runner import ReferenceRunner
 from firstword.engine.step import StepCost
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
-from firstword.models.registry import Model, build_model, model_kv_spec
+from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops.cost import Cost, CostOps, planned_batch, step_cost
-from firstword.ops.reference import ReferenceOps
 from firstword.plan.hardware import usable_cores, usable_memory
 from firstword.plan.memory import PoolPlan, PoolRequest, plan_pool
 from firstword.processor import Message, Processor, Prompt
@@ -41,8 +39,6 @@ from firstword.trace.recorder import NullRecorder, Recorder
 from firstword.weights.catalogue import DEFAULT_MODEL, resolve
 from firstword.weights.checkpoint import Checkpoint, open_checkpoint
 
-Numerics = Literal["blas", "exact", "int8"]
-
 
 class LLM:
     """A loaded model that answers prompts.
@@ -50,8 +46,10 @@ class LLM:
     Args:
         model: a catalogue name, a path, or hf:ORG/REPO[:FILE]; None for the default model.
         config: limits and switches of the engine.
-        numerics: "blas" for speed; "exact" gives the same bits whatever else is in a step;
-            "int8" is the slow oracle of the native kernels.
+        numerics: "native" for the compiled kernels, "blas" for numpy (several times slower),
+            "exact" for numpy in float64, "int8" for the slow oracle of the compiled kernels; None
+            for the fastest that the file and the installation allow. All but "blas" give the
+            same bits whatever else is in a step.
         threads: threads to compute with; None for the usable physical cores.
         recorder: receives the events of every request; None keeps none.
 
@@ -66,23 +64,24 @@ class LLM:
         model: str | Path | None = None,
         *,
         config: EngineConfig | None = None,
-        numerics: Numerics = "blas",
+        numerics: Numerics | None = None,
         threads: int | None = None,
         recorder: Recorder | None = None,
     ) -> None:
         start = time.monotonic()
         self.config = config or EngineConfig()
-        self.threads = _set_threads(threads)
+        self.threads = _thread_count(threads)
         path = resolve(None if model is None else str(model))
         self.name = DEFAULT_MODEL if model is None else str(model)
-        loaded = _load(path, self.config, numerics)
+        loaded = _load(path, self.config, numerics, self.threads)
         self.checkpoint, self.kv_spec, self.pool = loaded.checkpoint, loaded.spec, loaded.pool
         self.model_config = loaded.checkpoint.config
         self.recorder = recorder or NullRecorder()
         self.tokenizer = Tokenizer.from_gguf(loaded.checkpoint.tokenizer_metadata, str(path))
-        self.notices = [n for n in (loaded.pool.notice, *self.tokenizer.notices) if n]
+        notices = (loaded.notice, loaded.pool.notice, *self.tokenizer.notices)
+        self.notices = [notice for notice in notices if notice]
         engine = Engine(
-            ReferenceRunner(loaded.model, loaded.ops.new_kv_pool(loaded.spec, loaded.num_blocks)),
+            loaded.binding.new_runner(loaded.pool.num_blocks),
             _engine_model(loaded, self.tokenizer),
             self.config,
             recorder=self.recorder,
@@ -90,7 +89,7 @@ class LLM:
         self._processor = Processor(engine, self.tokenizer, _template(self.tokenizer), self.name)
         self._ids = itertools.count()
         self._inbox: dict[str, deque[TextDelta]] = {}
-        self._emit_loaded(numerics, time.monotonic() - start)
+        self._emit_loaded(loaded.binding.name, time.monotonic() - start)
 
     @property
     def max_model_len(self) -> int:
@@ -217,7 +216,7 @@ class LLM:
             for request_id in request_ids:
                 self._drop(request_id)
 
-    def _emit_loaded(self, numerics: str, seconds: float) -> None:
+    def _emit_loaded(self, backend: str, seconds: float) -> None:
         config, spec = self.model_config, self.kv_spec
         dtype = spec.groups[0].k_dtype
         self.recorder.emit(
@@ -238,7 +237,7 @@ class LLM:
                 kv_bytes_full_context=kv_bytes(spec, self.max_model_len),
                 kv_pool_bytes=self.pool.num_bytes,
                 weight_bytes=self.checkpoint.num_bytes,
-                backend=f"reference ({numerics})",
+                backend=backend,
                 num_threads=self.threads,
             )
         )
@@ -246,26 +245,23 @@ class LLM:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """A model bound to its backend."""
+    """A model bound to its backend, with a plan for its memory."""
 
     checkpoint: Checkpoint
     spec: KVCacheSpec
     pool: PoolPlan
-    ops: ReferenceOps
-    model: Model[Float32Array]
-
-    @property
-    def num_blocks(self) -> int:
-        return self.pool.num_blocks
+    binding: Binding
+    notice: str | None
 
 
-def _load(path: Path, config: EngineConfig, numerics: Numerics) -> _Loaded:
+def _load(path: Path, config: EngineConfig, numerics: Numerics | None, threads: int) -> _Loaded:
     checkpoint = open_checkpoint(path)
     spec = model_kv_spec(checkpoint.config, config.kv_dtype)
-    ops = ReferenceOps(numerics)
-    model = build_model(checkpoint, ops, spec)
-    _warm_up(model, ops, spec)
-    free = usable_memory().num_bytes - _dense_bytes(checkpoint)
+    notice = None
+    if numerics is None:
+        numerics, notice = choose_numerics(checkpoint, config)
+    binding = bind(checkpoint, spec, config, numerics, threads)
+    _warm_up(binding, spec)
     pool = plan_pool(
         spec,
         PoolRequest(
@@ -274,29 +270,19 @@ def _load(path: Path, config: EngineConfig, numerics: Numerics) -> _Loaded:
             max_num_seqs=config.max_num_seqs,
             num_step_tokens=config.max_num_batched_tokens,
             memory_bytes=config.kv_memory_bytes,
-            free_bytes=max(free, 0),
+            free_bytes=max(usable_memory().num_bytes - binding.reserved_bytes, 0),
         ),
     )
-    return _Loaded(checkpoint, spec, pool, ops, model)
+    return _Loaded(checkpoint, spec, pool, binding, notice)
 
 
-def _warm_up(model: Model[Float32Array], ops: ReferenceOps, spec: KVCacheSpec) -> None:
+def _warm_up(binding: Binding, spec: KVCacheSpec) -> None:
     """Run one position, so that the first request does not pay for unpacking the weights."""
     num_groups = len(spec.groups)
     one_block = (np.zeros((1, 1), np.int32),) * num_groups
     batch = replace(planned_batch([(0, 1)], num_groups), block_tables=one_block)
-    model(batch, ops.new_kv_pool(spec, 1))
-
-
-def _dense_bytes(checkpoint: Checkpoint) -> int:
-    """The reference backend keeps every weight as float32."""
-    total = 0
-    for tensor in checkpoint.tensors.values():
-        size = 1
-        for length in tensor.shape:
-            size *= length
-        total += 4 * size
-    return total
+    runner = binding.new_runner(1)
+    runner.collect(runner.submit(StepInput(batch, (SamplingRow(temperature=0),))))
 
 
 def _engine_model(loaded: _Loaded, tokenizer: Tokenizer) -> EngineModel:
@@ -337,12 +323,14 @@ def _one_each(
     return list(params)
 
 
-def _set_threads(threads: int | None) -> int:
-    """Set how many threads BLAS uses; returns the number."""
-    if threads is not None and not 1 <= threads <= 1024:
-        raise ConfigError(f"threads is {threads}: give 1 to 1024")
-    from threadpoolctl import threadpool_limits
+def _thread_count(threads: int | None) -> int:
+    """How many threads to compute with.
 
-    count = threads if threads is not None else usable_cores().count
-    threadpool_limits(limits=count, user_api="blas")
-    return count
+    Raises:
+        ConfigError: more or fewer are asked for than can be.
+    """
+    if threads is None:
+        return usable_cores().count
+    if not 1 <= threads <= 1024:
+        raise ConfigError(f"threads is {threads}: give 1 to 1024")
+    return threads

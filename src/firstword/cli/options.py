@@ -40,6 +40,13 @@ Stats = Annotated[bool, typer.Option("--stats", help="Print counts and times aft
 Threads = Annotated[
     int | None, typer.Option(help="Threads to compute with; otherwise the usable cores.")
 ]
+Numerics = Annotated[
+    str | None,
+    typer.Option(
+        help="native: compiled kernels; blas, exact, int8: numpy. Otherwise the fastest there is.",
+        metavar="KIND",
+    ),
+]
 Context = Annotated[int | None, typer.Option(help="Context in tokens; otherwise the model's own.")]
 
 

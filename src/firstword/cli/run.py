@@ -36,6 +36,7 @@ def run(
     stats: options.Stats = False,
     threads: options.Threads = None,
     context: options.Context = None,
+    numerics: options.Numerics = None,
 ) -> None:
     """Answer one prompt, word by word, on standard output."""
     text = options.read_prompt(prompt)

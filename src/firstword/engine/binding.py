@@ -1,0 +1,138 @@
+"""Which backend computes a model, and how a checkpoint is bound to it.
+
+Not here: the memory that is left for the KV pool (plan) and the step loop (engine).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal
+
+from firstword.config import EngineConfig
+from firstword.engine.runner import NativeRunner, ReferenceRunner, Runner
+from firstword.errors import ConfigError
+from firstword.kvcache.spec import KVCacheSpec
+from firstword.models.registry import build_model
+from firstword.weights.checkpoint import Checkpoint
+
+Numerics = Literal["native", "blas", "exact", "int8"]
+NUMERICS: tuple[Numerics, ...] = ("native", "blas", "exact", "int8")
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A model bound to a backend.
+
+    Args:
+        name: of the backend, as the explanation shows it.
+        reserved_bytes: memory that it takes besides the KV pool and has not taken yet.
+        new_runner: makes a runner with a KV pool of so many blocks.
+    """
+
+    name: str
+    reserved_bytes: int
+    new_runner: Callable[[int], Runner]
+
+
+def choose_numerics(
+    checkpoint: Checkpoint, config: EngineConfig
+) -> tuple[Numerics, str | None]:
+    """The fastest arithmetic that this file and installation allow.
+
+    Returns:
+        The choice, and why it is not the compiled one, if it is not.
+    """
+    if find_spec("firstword._native") is None:
+        return "blas", "this installation has no compiled kernels: answers take several times longer"
+    from firstword.ops.native import types_without_kernel
+
+    missing = types_without_kernel(checkpoint.tensors.values())
+    if missing:
+        return "blas", (
+            f"there are no compiled kernels for {', '.join(missing)} weights: answers take several "
+            "times longer than with a Q4 or Q8 file"
+        )
+    if checkpoint.config.head_dim % 16:
+        return "blas", (
+            f"there is no compiled kernel for heads of {checkpoint.config.head_dim} values: "
+            "answers take several times longer"
+        )
+    if config.kv_dtype != "float16":
+        return "blas", (
+            f"the compiled kernels keep keys and values as float16, not {config.kv_dtype}: "
+            "answers take several times longer"
+        )
+    return "native", None
+
+
+def bind(
+    checkpoint: Checkpoint,
+    spec: KVCacheSpec,
+    config: EngineConfig,
+    numerics: Numerics,
+    num_threads: int,
+) -> Binding:
+    """Make a backend's weights from a checkpoint.
+
+    Args:
+        checkpoint: the model file.
+        spec: the KV groups.
+        config: limits of a step, for the scratch memory.
+        numerics: the arithmetic, which names the backend.
+        num_threads: threads to compute with.
+
+    Raises:
+        ConfigError: no such arithmetic, or not in this installation.
+        UnsupportedModelError: the backend has no kernel for a tensor's type.
+    """
+    if numerics == "native":
+        return _bind_native(checkpoint, spec, config, num_threads)
+    return _bind_reference(checkpoint, spec, numerics, num_threads)
+
+
+def _bind_native(
+    checkpoint: Checkpoint, spec: KVCacheSpec, config: EngineConfig, num_threads: int
+) -> Binding:
+    if find_spec("firstword._native") is None:
+        raise ConfigError(
+            'numerics is "native", but this installation has no compiled kernels: install '
+            'firstword with a C++ compiler, or choose "blas"'
+        )
+    from firstword.ops.native import NativeOps
+    from firstword.ops.native_plan import NativeModel
+
+    ops = NativeOps(num_threads)
+    network = build_model(checkpoint, ops, spec)
+    model = NativeModel(ops, network, spec, checkpoint.config.vocab_size)
+    model.reserve(config.max_num_batched_tokens, config.max_num_seqs)
+    return Binding(
+        name=f"native ({ops.isa})",
+        reserved_bytes=model.scratch_bytes,
+        new_runner=lambda num_blocks: NativeRunner(model, ops.new_kv_pool(spec, num_blocks)),
+    )
+
+
+def _bind_reference(
+    checkpoint: Checkpoint, spec: KVCacheSpec, numerics: Numerics, num_threads: int
+) -> Binding:
+    from threadpoolctl import threadpool_limits
+
+    from firstword.ops.reference import ReferenceOps
+
+    threadpool_limits(limits=num_threads, user_api="blas")
+    if numerics == "native" or numerics not in NUMERICS:
+        raise ConfigError(f"numerics is {numerics!r}: it must be one of {', '.join(NUMERICS)}")
+    ops = ReferenceOps(numerics)
+    model = build_model(checkpoint, ops, spec)
+    return Binding(
+        name=f"reference ({numerics})",
+        reserved_bytes=_dense_bytes(checkpoint),
+        new_runner=lambda num_blocks: ReferenceRunner(model, ops.new_kv_pool(spec, num_blocks)),
+    )
+
+
+def _dense_bytes(checkpoint: Checkpoint) -> int:
+    """The reference backend keeps every weight as float32, unpacked when it is first used."""
+    return sum(4 * tensor.num_values for tensor in checkpoint.tensors.values())
