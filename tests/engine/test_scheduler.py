@@ -359,6 +359,21 @@ def test_a_protected_sequence_keeps_its_blocks() -> None:
     assert [p.reason for p in preempted[:2]] == ["youngest", "the others are protected"]
 
 
+def test_a_sequence_alone_that_has_no_room_to_copy_starts_again() -> None:
+    """A sample holds a block to copy from, the pool has none to copy to, and nobody else runs."""
+    driver = Driver(num_blocks=3)
+    request = Request("a", prompt(10), 2, n=2)
+    driver.scheduler.add(request)
+    driver.step()
+    driver.scheduler.finish(request.sequences[0], "stop")
+    output = driver.step()
+    (preemption,) = output.preemptions
+    assert preemption.sequence is request.sequences[1]
+    assert preemption.reason == "nobody else runs"
+    assert [item.start for item in output.scheduled] == [0]
+    assert not driver.scheduler.has_work
+
+
 def test_num_cached_tokens_is_not_changed_by_a_preemption() -> None:
     driver = Driver(num_blocks=6)
     old, young = Request("old", prompt(8), 12), Request("young", prompt(8, 200), 12)
@@ -418,6 +433,19 @@ def test_a_finished_sequence_needs_no_token() -> None:
     assert (request.sequences[0].finish_reason, request.sequences[0].stop_reason) == ("stop", 3)
     driver.scheduler.finish(request.sequences[0], "abort")
     assert request.sequences[0].finish_reason == "stop"
+
+
+def test_a_state_that_a_failed_step_has_moved_on_is_not_kept() -> None:
+    driver = Driver(GROUPS["state"])
+    request = Request("a", prompt(12), 2)
+    driver.scheduler.add(request)
+    driver.step()  # to the checkpoint at 8
+    output = driver.schedule()
+    driver.runner.run(output)
+    driver.scheduler.discard(output)
+    assert driver.step().scheduled[0].start == 0
+    driver.run()
+    driver.check_outputs(request)
 
 
 @pytest.mark.parametrize("kind", GROUPS)
