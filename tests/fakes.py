@@ -6,6 +6,7 @@ Not here: anything that computes with arrays.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from firstword.engine.request import Request, Sequence
@@ -26,6 +27,16 @@ class FakeClock:
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
+
+
+@dataclass(eq=False)
+class FakeSequence:
+    """As much of a sequence as the KV cache looks at."""
+
+    token_ids: list[int]
+    num_computed_tokens: int = 0
+    salt: str = ""
+    block_keys: list[bytes] = field(default_factory=list)
 
 
 def full_group(layer: int = 0) -> KVGroup:
@@ -64,6 +75,7 @@ class FakeRunner:
         self.num_positions = 0
         self._slots: dict[tuple[int, int], Content] = {}
         self._states: dict[int, Content] = {}
+        self._known_histories: dict[Sequence, list[int]] = {}
 
     def run(self, output: SchedulerOutput) -> dict[tuple[str, int], int]:
         """Run a step; returns the sampled tokens by (request id, sample index)."""
@@ -104,7 +116,7 @@ class FakeRunner:
                 return output
 
     def _write(self, item: ScheduledSequence) -> None:
-        histories = _histories(item.sequence)
+        histories = self._histories(item.sequence)
         end = item.start + item.num_tokens
         for g, (group, table) in enumerate(zip(self.spec.groups, item.block_tables, strict=True)):
             if group.kind == "state":
@@ -120,7 +132,7 @@ class FakeRunner:
                 self._slots[block, p % self.spec.block_size] = content
 
     def _check_reads(self, item: ScheduledSequence) -> None:
-        histories = _histories(item.sequence)
+        histories = self._histories(item.sequence)
         end = item.start + item.num_tokens
         for g, (group, table) in enumerate(zip(self.spec.groups, item.block_tables, strict=True)):
             if group.kind == "state":
@@ -133,56 +145,68 @@ class FakeRunner:
                     f"{group.name}, position {p}, block {block}: found {found} for {item}"
                 )
 
-
-def _histories(sequence: Sequence) -> list[int]:
-    """For each position, a digest of the salt and of all tokens up to it."""
-    digest = hash(tuple(sequence.salt.encode()))
-    digests = []
-    for token in sequence.token_ids:
-        digest = hash((digest, token))
-        digests.append(digest)
-    return digests
+    def _histories(self, sequence: Sequence) -> list[int]:
+        """For each position, a digest of the salt and of all tokens up to it."""
+        digests = self._known_histories.setdefault(sequence, [])
+        for token in sequence.token_ids[len(digests) :]:
+            before = digests[-1] if digests else hash(tuple(sequence.salt.encode()))
+            digests.append(hash((before, token)))
+        return digests
 
 
+@dataclass(eq=False)
 class Driver:
     """A scheduler with a fake runner: everything of an engine but text and numbers."""
 
-    def __init__(
-        self,
-        groups: tuple[KVGroup, ...] = (),
-        *,
-        num_blocks: int = 64,
-        block_size: int = 4,
-        enable_prefix_caching: bool = True,
-        **limits: int,
-    ) -> None:
-        self.spec = KVCacheSpec(groups or (full_group(),), block_size)
+    groups: tuple[KVGroup, ...] = (full_group(),)
+    num_blocks: int = 64
+    block_size: int = 4
+    enable_prefix_caching: bool = True
+    enable_kv_cache: bool = True
+    max_model_len: int = 64
+    max_num_seqs: int = 8
+    max_num_batched_tokens: int = 16
+    step_time_budget_ms: float | None = None
+    cost: StepCost = field(default_factory=StepCost)
+
+    def __post_init__(self) -> None:
+        self.spec = KVCacheSpec(self.groups, self.block_size)
         self.clock = FakeClock()
         self.manager = KVCacheManager(
-            self.spec, num_blocks, enable_prefix_caching=enable_prefix_caching
+            self.spec, self.num_blocks, enable_prefix_caching=self.enable_prefix_caching
         )
         self.scheduler = Scheduler(
             self.manager,
-            max_model_len=limits.get("max_model_len", 64),
-            max_num_seqs=limits.get("max_num_seqs", 8),
-            max_num_batched_tokens=limits.get("max_num_batched_tokens", 16),
-            cost=StepCost(),
-            enable_kv_cache=bool(limits.get("enable_kv_cache", True)),
+            max_model_len=self.max_model_len,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            cost=self.cost,
+            step_time_budget_ms=self.step_time_budget_ms,
+            enable_kv_cache=self.enable_kv_cache,
             clock=self.clock,
         )
         self.runner = FakeRunner(self.spec)
         self.outputs: list[SchedulerOutput] = []
 
-    def step(self) -> tuple[SequenceUpdate, ...]:
-        """One step, all invariants checked between its parts; () where there is nothing to do."""
+    def schedule(self) -> SchedulerOutput:
+        """The next step, which there must be."""
         output = self.scheduler.schedule()
+        assert output is not None
         self.scheduler.check_invariants()
-        if output is None:
-            return ()
         self.outputs.append(output)
+        return output
+
+    def update(self, output: SchedulerOutput) -> tuple[SequenceUpdate, ...]:
+        """Run a step and take in its tokens."""
         updates = self.scheduler.update(output, self.runner.run(output))
         self.scheduler.check_invariants()
         return updates
+
+    def step(self) -> SchedulerOutput:
+        """One step from schedule to update, all invariants checked on the way."""
+        output = self.schedule()
+        self.update(output)
+        return output
 
     def run(self, *requests: Request, max_steps: int = 10_000) -> None:
         """Add requests and step until all have ended."""

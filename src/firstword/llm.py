@@ -11,9 +11,11 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from firstword.batch import Float32Array, ForwardBatch
 from firstword.config import EngineConfig
@@ -24,7 +26,7 @@ from firstword.engine.step import StepCost
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import Model, build_model, model_kv_spec
-from firstword.ops.cost import Cost, CostOps, step_cost
+from firstword.ops.cost import Cost, CostOps, planned_batch, step_cost
 from firstword.ops.reference import ReferenceOps
 from firstword.plan.hardware import usable_cores, usable_memory
 from firstword.plan.memory import PoolPlan, PoolRequest, plan_pool
@@ -262,6 +264,7 @@ def _load(path: Path, config: EngineConfig, numerics: Numerics) -> _Loaded:
     spec = model_kv_spec(checkpoint.config, config.kv_dtype)
     ops = ReferenceOps(numerics)
     model = build_model(checkpoint, ops, spec)
+    _warm_up(model, ops, spec)
     free = usable_memory().num_bytes - _dense_bytes(checkpoint)
     pool = plan_pool(
         spec,
@@ -275,6 +278,14 @@ def _load(path: Path, config: EngineConfig, numerics: Numerics) -> _Loaded:
         ),
     )
     return _Loaded(checkpoint, spec, pool, ops, model)
+
+
+def _warm_up(model: Model[Float32Array], ops: ReferenceOps, spec: KVCacheSpec) -> None:
+    """Run one position, so that the first request does not pay for unpacking the weights."""
+    num_groups = len(spec.groups)
+    one_block = (np.zeros((1, 1), np.int32),) * num_groups
+    batch = replace(planned_batch([(0, 1)], num_groups), block_tables=one_block)
+    model(batch, ops.new_kv_pool(spec, 1))
 
 
 def _dense_bytes(checkpoint: Checkpoint) -> int:

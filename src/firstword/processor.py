@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from firstword.engine.engine import Engine
+from firstword.engine.engine import Engine, RequestOptions
 from firstword.engine.outputs import (
     CompletionOutput,
     RequestOutput,
@@ -136,19 +136,19 @@ class Processor:
         request_id: str,
         prompt: EncodedPrompt,
         params: SamplingParams,
-        *,
-        priority: int = 0,
-        key: str = "",
-        salt: str = "",
+        options: RequestOptions | None = None,
     ) -> None:
         """Queue a request; its text comes out of `step`.
+
+        A request without an arrival time of its own arrived when its encoding began.
 
         Raises:
             ConfigError, PromptTooLongError, CapacityError: see `Engine.add_request`.
         """
-        self.engine.add_request(
-            request_id, prompt.token_ids, params, priority=priority, key=key, salt=salt
-        )
+        options = options or RequestOptions()
+        if options.arrival is None:
+            options = replace(options, arrival=self.engine.clock() - prompt.seconds)
+        self.engine.add_request(request_id, prompt.token_ids, params, options)
         samples = [_Sample(self._text_stream(prompt, params)) for _ in range(params.n)]
         seed = self.engine.seed_of(request_id)
         self._requests[request_id] = _Request(prompt, params, seed, samples)

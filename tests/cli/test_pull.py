@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import typer
-from tests.fake_index import STRICT, add_model, use_index
 from typer.testing import CliRunner
 
 from firstword.cli.pull import pull
 from firstword.errors import LicenseError, ModelNotFoundError
 from firstword.weights import catalogue
+from tests.fake_index import STRICT, add_model, use_index
 
 APP = typer.Typer()
 APP.command()(pull)

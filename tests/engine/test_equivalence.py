@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.harness import Model, answer, finish
-from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 
 from firstword.config import EngineConfig
 from firstword.engine.engine import Engine
 from firstword.sampling.params import SamplingParams
+from tests.harness import Model, answer, finish
+from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 
 PROMPT = [(7 * i * i + 3 * i + 11) % 250 for i in range(75)]
 NUM_OUTPUT = 30

@@ -70,6 +70,7 @@ def test_where_rounding_twice_goes_wrong() -> None:
     )
     a, b, c = np.concatenate([triples, halfway]).astype(np.float32).T
     check(a, b, c)
+    check(-a, b, -c)
     with np.errstate(all="ignore"):
         naive = (a.astype(np.float64) * b + c).astype(np.float32)
     assert (naive != fma32(a, b, c)).any(), "the inputs do not tell the two apart"

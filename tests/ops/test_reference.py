@@ -4,6 +4,14 @@ from typing import cast
 
 import numpy as np
 import pytest
+
+from firstword.batch import CopySpan, Float32Array
+from firstword.errors import ConfigError
+from firstword.kvcache.spec import KVCacheSpec, KVGroup
+from firstword.ops.protocol import AttentionSpec, Ops, RopeSpec
+from firstword.ops.reference import ReferenceMode, ReferenceOps
+from firstword.ops.reference_weight import ReferenceWeight
+from firstword.quant import DEQUANTIZABLE, GGMLType, dequantize
 from tests.ops.builders import (
     Chunk,
     attention_spec,
@@ -15,14 +23,6 @@ from tests.ops.builders import (
     same_bits,
     tokens_batch,
 )
-
-from firstword.batch import CopySpan, Float32Array
-from firstword.errors import ConfigError
-from firstword.kvcache.spec import KVCacheSpec, KVGroup
-from firstword.ops.protocol import AttentionSpec, Ops, RopeSpec
-from firstword.ops.reference import ReferenceMode, ReferenceOps
-from firstword.ops.reference_weight import ReferenceWeight
-from firstword.quant import DEQUANTIZABLE, GGMLType, dequantize
 
 MODES: tuple[ReferenceMode, ...] = ("blas", "exact", "int8")
 INVARIANT = pytest.mark.parametrize("mode", ["exact", "int8"])
@@ -145,8 +145,8 @@ def test_rope_turns_pairs_as_complex_numbers(
     heads = x.reshape(9, 3, 8).astype(np.float64)
     pairs = heads.reshape(9, 3, 4, 2) if interleaved else heads.reshape(9, 3, 2, 4).swapaxes(2, 3)
     numbers = pairs[..., 0] + 1j * pairs[..., 1]  # [T, H, d / 2]
-    angles = batch.positions[:, None, None] * np.array(inv_freq)
-    turned = numbers * np.exp(1j * angles) * factor
+    angles = batch.positions[:, None, None].astype(np.float32) * np.array(inv_freq, np.float32)
+    turned = numbers * np.exp(1j * angles.astype(np.float64)) * factor
     parts = np.stack([turned.real, turned.imag], axis=3)
     expected = (parts if interleaved else parts.swapaxes(2, 3)).reshape(9, 24)
     out = ops.rope(x, batch, spec)
@@ -186,6 +186,16 @@ def test_softcap(ops: ReferenceOps) -> None:
     out = ops.softcap(x, 30.0)
     assert out.dtype == np.float32
     np.testing.assert_allclose(out[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("width", [1, 7, 16, 33, 257])
+def test_elementwise_rows_do_not_depend_on_their_neighbours(width: int) -> None:
+    """Vector code and its scalar tail must agree: a row lies elsewhere in another batch."""
+    ops = ReferenceOps("exact")
+    a, b = normal(0, 11, width) * np.float32(4), normal(1, 11, width)
+    for function in (ops.silu_mul, ops.gelu_mul, lambda x, _: ops.softcap(x, 3.0)):
+        alone = [function(a[t : t + 1], b[t : t + 1]) for t in range(11)]
+        assert same_bits(function(a, b), np.concatenate(alone))
 
 
 def test_take_gives_rows_in_the_order_asked(ops: ReferenceOps) -> None:

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tests.ops.builders import Chunk, attention_spec, make_batch, normal, one_group, same_bits
 
 from firstword.batch import Float32Array, ForwardBatch
 from firstword.kvcache.storage import PagedStorage
@@ -12,6 +11,7 @@ from firstword.ops import reference_attention
 from firstword.ops.protocol import AttentionSpec
 from firstword.ops.reference import ReferenceOps
 from firstword.ops.reference_attention import blas_attention, exact_attention
+from tests.ops.builders import Chunk, attention_spec, make_batch, normal, one_group, same_bits
 
 QKV = tuple[Float32Array, Float32Array, Float32Array]
 Attend = Callable[[Float32Array, ForwardBatch, PagedStorage, AttentionSpec], Float32Array]
@@ -128,6 +128,19 @@ def test_exact_does_not_depend_on_the_batch() -> None:
     ops.store_kv(mixed_k, mixed_v, batch, kv, spec)
     out = exact_attention(mixed_q, batch, kv, spec)
     assert same_bits(out[N:], run_chunks(exact_attention, spec, [0, 70]))
+
+
+def test_exact_never_multiplies_what_a_query_does_not_see() -> None:
+    spec = attention_spec(window=30)
+    q, k, v = qkv(spec)
+    expected = run_chunks(exact_attention, spec, [0, N])
+    k[[10, 70]] = v[[10, 70]] = np.nan
+    kv, batch = pool(spec), make_batch(Chunk((0, 1, 2, 3), 0, N))
+    ReferenceOps().store_kv(k, v, batch, kv, spec)
+    out = exact_attention(q, batch, kv, spec)
+    sees = [any(p - 30 < bad <= p for bad in (10, 70)) for p in range(N)]
+    assert np.isnan(out).all(axis=1).tolist() == sees
+    assert same_bits(out[~np.array(sees)], expected[~np.array(sees)])
 
 
 @BOTH

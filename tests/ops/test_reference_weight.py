@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from tests.ops.builders import float_tensor, normal, random_tensor
 
 from firstword.errors import UnsupportedModelError
 from firstword.ops.reference_weight import ReferenceWeight, prepare_weight
@@ -11,6 +10,7 @@ from firstword.quant import (
     RawTensor,
     dequantize,
 )
+from tests.ops.builders import float_tensor, normal, random_tensor
 
 
 @pytest.mark.parametrize("ggml_type", sorted(DEQUANTIZABLE))
@@ -26,6 +26,13 @@ def test_several_tensors_are_stacked_whatever_their_types() -> None:
     parts = [random_tensor(t, (o, 64)) for t, o in [(GGMLType.Q4_1, 5), (GGMLType.Q8_0, 3)]]
     weight = prepare_weight("linear", parts)
     assert weight.shape == (8, 64)
+    np.testing.assert_array_equal(weight.dense, np.concatenate([dequantize(p) for p in parts]))
+
+
+def test_several_vectors_are_joined() -> None:
+    parts = [float_tensor(normal(0, 3)), float_tensor(normal(1, 2), GGMLType.F16)]
+    weight = prepare_weight("vector", parts)
+    assert weight.shape == (5,)
     np.testing.assert_array_equal(weight.dense, np.concatenate([dequantize(p) for p in parts]))
 
 

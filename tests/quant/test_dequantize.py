@@ -4,7 +4,6 @@ import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.weights.tiny_gguf import HALVES
 
 from firstword.quant import (
     DEQUANTIZABLE,
@@ -15,6 +14,7 @@ from firstword.quant import (
     dequantize_rows,
     integer_blocks,
 )
+from tests.weights.tiny_gguf import HALVES
 
 ALL = sorted(DEQUANTIZABLE)
 INTEGER = sorted(INTEGER_TYPES)
@@ -69,8 +69,9 @@ def test_rows_are_those_of_the_whole(ggml_type: GGMLType) -> None:
     rows = [36, 0, 5, 5]
     assert_same_bits(dequantize_rows(tensor, rows), dequantize(tensor)[rows])
     assert dequantize_rows(tensor, []).shape == (0, 1024)
-    with pytest.raises(IndexError):
-        dequantize_rows(tensor, [37])
+    for outside in (37, -1):
+        with pytest.raises(IndexError):
+            dequantize_rows(tensor, [0, outside])
 
 
 @pytest.mark.parametrize("ggml_type", ALL, ids=lambda t: t.name)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+from firstword.text.tokenizer import Tokenizer
 from firstword.weights.gguf import GGUFFile
 
 
 def _load(path: Path) -> Tokenizer:
     with GGUFFile.open(path) as file:
         return Tokenizer.from_gguf(file.metadata, str(path))
-
-
-from firstword.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")

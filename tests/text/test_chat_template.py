@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.text.vocabularies import byte_level, sentencepiece
 
 from firstword.errors import ChatTemplateError, ConfigError
 from firstword.text.chat_template import ChatTemplate, EncodedChat
 from firstword.text.tokenizer import Tokenizer
+from tests.text.vocabularies import byte_level, sentencepiece
 
 CHATML = (
     "{% for message in messages %}"

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.text.vocabularies import byte_level, sentencepiece
 
 from firstword.errors import ConfigError
 from firstword.text.detokenizer import Detokenizer
 from firstword.text.tokenizer import Tokenizer
+from tests.text.vocabularies import byte_level, sentencepiece
 
 BYTE_LEVEL = Tokenizer.from_gguf(byte_level(["a b", "Ġ ab"], user_defined=["字"]), "x")
 SENTENCEPIECE = Tokenizer.from_gguf(sentencepiece(user_defined=[" <b>"]), "x")

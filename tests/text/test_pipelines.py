@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.text.vocabularies import byte_level, sentencepiece, spell
+from hypothesis import given
+from hypothesis import strategies as st
 
 from firstword.errors import CheckpointError
 from firstword.text.pipelines import (
@@ -12,6 +13,7 @@ from firstword.text.pipelines import (
     sentencepiece_pipeline,
 )
 from firstword.text.vocabulary import Vocabulary
+from tests.text.vocabularies import byte_level, sentencepiece, spell
 
 
 def pieces(pre: str, text: str) -> list[str]:
@@ -80,6 +82,36 @@ def test_malformed_merges_are_named(merge: str, problem: str) -> None:
 def test_sentencepiece_falls_back_to_bytes() -> None:
     pipeline = sentencepiece_pipeline(Vocabulary.from_gguf(sentencepiece(), "x"))
     assert pipeline.encode("é字").tokens == ["é", "<0xE5>", "<0xAD>", "<0x97>"]
+
+
+SCORES = {
+    piece: -float(rank)
+    for rank, piece in enumerate(["ab", "▁a", "bb", "aab", "▁aab", "ba", "abb", "▁", "a", "b"])
+}
+
+SENTENCEPIECE = sentencepiece_pipeline(
+    Vocabulary.from_gguf(sentencepiece(dict(sorted(SCORES.items()))), "x")
+)
+
+
+def best_score_first(text: str) -> list[str]:
+    """The definition: join the neighbours with the best score, the leftmost of equals."""
+    symbols = list(text)
+    while True:
+        pairs = [
+            (SCORES[symbols[i] + symbols[i + 1]], -i)
+            for i in range(len(symbols) - 1)
+            if symbols[i] + symbols[i + 1] in SCORES
+        ]
+        if not pairs:
+            return symbols
+        at = -max(pairs)[1]
+        symbols[at : at + 2] = [symbols[at] + symbols[at + 1]]
+
+
+@given(st.text("ab▁", max_size=30))
+def test_sentencepiece_joins_the_best_score_first(text: str) -> None:
+    assert SENTENCEPIECE.encode(text).tokens == best_score_first(text)
 
 
 def test_sentencepiece_without_bytes_has_the_unknown_token() -> None:

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.text.test_stop import cut
-from tests.text.vocabularies import byte_level, sentencepiece
 
 from firstword.text.stream import TextStream
 from firstword.text.tokenizer import Tokenizer
+from tests.text.test_stop import cut
+from tests.text.vocabularies import byte_level, sentencepiece
 
 TINY = [
     Tokenizer.from_gguf(byte_level(["a b", "Ġ ab"], user_defined=["字\n"]), "x"),

@@ -1,18 +1,25 @@
+"""The golden ids were made with llama.cpp b11434 from the two catalogue files, 210 texts each, and
+cross-checked against the models' own tokenizers; where a text holds a literal U+2581, Gemma's own
+tokenizer decides.
+"""
+
 from __future__ import annotations
 
 import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.text.vocabularies import CONTROL, byte_level, sentencepiece, spell
 
 from firstword.errors import CheckpointError, ConfigError
 from firstword.text.tokenizer import Tokenizer
+from tests.text.vocabularies import CONTROL, byte_level, sentencepiece, spell
 
+T = TypeVar("T")
 GOLDEN = Path(__file__).parent.parent / "golden" / "token_ids.jsonl"
 UNWRITABLE = {0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xF1, 0xF2}
 """Bytes of valid UTF-8 for which SmolLM2's vocabulary has no token."""
@@ -21,9 +28,10 @@ MERGES = ["a b", "ab c", "Ġ a", "Ġ ab", "Ġ abc"]
 BYTE_LEVEL = Tokenizer.from_gguf(byte_level(MERGES, user_defined=["<ab>", "  "]), "test.gguf")
 SENTENCEPIECE = Tokenizer.from_gguf(sentencepiece(user_defined=["<ab>", "   "]), "test.gguf")
 TINY = [BYTE_LEVEL, SENTENCEPIECE]
-texts = st.text(
-    st.one_of(st.sampled_from("ab c<|im_end|>\n\r\0é字👩\u200d👧"), st.characters(codec="utf-8"))
+pieces = st.sampled_from(
+    ["a", "ab", " ", "   ", "<ab>", "<|im_end|>", "\r\n", "\0", "é字", "👩\u200d👧"]
 )
+texts = st.lists(pieces | st.characters(codec="utf-8")).map("".join)
 
 
 def golden(model: str) -> Iterator[tuple[str, list[int], list[int]]]:
@@ -73,7 +81,7 @@ def test_what_the_real_models_say(
     assert smollm2_tokenizer.bos_ids == []
     assert smollm2_tokenizer.eos_ids == {0, 2}
     assert smollm2_tokenizer.chat_template is not None
-    assert "U+0004" in smollm2_tokenizer.notices[0]
+    assert smollm2_tokenizer.notices == []
     assert gemma3_tokenizer.bos_ids == [2]
     assert gemma3_tokenizer.eos_ids == {1, 106}
     assert gemma3_tokenizer.chat_template is None
@@ -107,6 +115,11 @@ def test_spans_cover_the_text_in_order(text: str) -> None:
             assert start <= covered <= end
             covered = end
         assert covered == len(text)
+
+
+def test_spans_leave_the_space_prefix_out() -> None:
+    encoding = SENTENCEPIECE.encode_with_spans("ab<s>ab", parse_special=True)
+    assert encoding.spans == [(0, 2), (2, 5), (5, 7)]
 
 
 def test_merges_apply_best_first() -> None:
@@ -183,9 +196,6 @@ def test_bytes_without_a_token_are_read_as_replacement_characters() -> None:
     tokens[tokens.index(spell("\x04"))] = "ĀĀ"
     tokenizer = Tokenizer.from_gguf(metadata, "test.gguf")
     assert tokenizer.decode(tokenizer.encode("a\x04b")) == "a\ufffdb"
-    assert tokenizer.notices == [
-        "test.gguf: the vocabulary has no tokens for U+0004: in a prompt they are read as U+FFFD"
-    ]
 
 
 @pytest.mark.parametrize("pre", [None, "unheard-of"])
@@ -254,3 +264,34 @@ def test_a_library_error_names_the_file() -> None:
     metadata["tokenizer.ggml.merges"] = ["a c"]
     with pytest.raises(CheckpointError, match=r"test\.gguf: tokenizer\.ggml\.merges\[0\]"):
         Tokenizer.from_gguf(metadata, "test.gguf")
+
+
+strings = st.text("ab▁Ġ <>\0é👧", max_size=4)
+
+
+@settings(deadline=None)
+@given(st.data(), st.sampled_from(["gpt2", "llama"]))
+def test_any_vocabulary_is_refused_or_works(data: st.DataObject, model: str) -> None:
+    tokens = data.draw(st.lists(strings, min_size=1, max_size=12))
+
+    def one_each(values: st.SearchStrategy[T]) -> list[T]:
+        return data.draw(st.lists(values, min_size=len(tokens), max_size=len(tokens)))
+
+    pair = st.tuples(st.sampled_from(tokens), st.sampled_from(tokens)).map(" ".join)
+    metadata: dict[str, object] = {
+        "tokenizer.ggml.model": model,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": one_each(st.integers(1, 5)),
+        "tokenizer.ggml.scores": one_each(st.floats(allow_nan=False)),
+        "tokenizer.ggml.merges": data.draw(st.lists(pair, max_size=2)),
+        "tokenizer.ggml.unknown_token_id": data.draw(st.integers(0, len(tokens) - 1)),
+    }
+    try:
+        tokenizer = Tokenizer.from_gguf(metadata, "x")
+    except CheckpointError:
+        return
+    text = data.draw(texts)
+    for parse_special in (False, True):
+        ids = tokenizer.encode(text, parse_special=parse_special)
+        assert all(0 <= token_id < len(tokens) for token_id in ids)
+    tokenizer.decode(range(len(tokens)))

@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.text.vocabularies import byte_level, sentencepiece
 
 from firstword.errors import CheckpointError, UnsupportedModelError
 from firstword.text.vocabulary import TokenType, Vocabulary
+from tests.text.vocabularies import byte_level, sentencepiece
 
 PREFIX = "tokenizer.ggml."
 
@@ -108,6 +108,16 @@ def test_token_types_out_of_range() -> None:
     metadata = byte_level(controls=["<s>"])
     metadata[PREFIX + "token_type"] = [1] * 256 + [7]
     with pytest.raises(CheckpointError, match="expected values 1 to 6, found 7"):
+        Vocabulary.from_gguf(metadata, "x")
+
+
+@pytest.mark.parametrize("token", ["", "<0x0>", "<0xGG>", "<0x0A> "])
+def test_byte_tokens_spell_their_byte(token: str) -> None:
+    metadata = sentencepiece()
+    tokens = metadata[PREFIX + "tokens"]
+    assert isinstance(tokens, list)
+    tokens[10] = token
+    with pytest.raises(CheckpointError, match="expected the byte token 10 to be like <0x0A>"):
         Vocabulary.from_gguf(metadata, "x")
 
 

@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from tests.weights.gguf_fields import Field, Fields, number_bytes
-
 from firstword.errors import CheckpointError
 from firstword.quant import DEQUANTIZABLE, dequantize
 from firstword.weights.checkpoint import Checkpoint, open_checkpoint
+from tests.weights.gguf_fields import Field, Fields, number_bytes
 
 SECONDS = 2.0
 SPARE_BYTES = 64 << 20

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.fake_index import STRICT, RecordingReporter, add_model, use_index
 
 from firstword.errors import DownloadError, LicenseError, ModelNotFoundError
 from firstword.weights import catalogue
@@ -19,6 +18,7 @@ from firstword.weights.catalogue import (
 from firstword.weights.download import WheelSource
 from firstword.weights.hub import HubSource
 from firstword.weights.progress import NullReporter
+from tests.fake_index import STRICT, RecordingReporter, add_model, use_index
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.weights.raw_gguf import RawGGUF, text_value, u32
-from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 
 from firstword.config import ModelConfig
 from firstword.errors import CheckpointError, ConfigError
 from firstword.quant import GGMLType, dequantize
 from firstword.weights.checkpoint import ShapeCheckpoint, open_checkpoint
+from tests.weights.raw_gguf import RawGGUF, text_value, u32
+from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 
 HF = {
     "model_type": "llama",

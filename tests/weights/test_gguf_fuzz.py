@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TypedDict
 
 import pytest
-from tests.weights.gguf_fields import Fields
-from tests.weights.gguf_fuzz import SECONDS, mutations, truncations
-from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 
 from firstword.quant import GGMLType
+from firstword.weights.checkpoint import Checkpoint
+from tests.weights.gguf_fields import Fields
+from tests.weights.gguf_fuzz import SECONDS, TooSlow, attempt, mutations, truncations
+from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 
 NUM_MUTATIONS = 2000
 
@@ -46,13 +47,17 @@ def gemma(path: Path) -> Path:
 FILES: list[Callable[[Path], Path]] = [llama_f32, llama_q8, llama_q4_k, gemma]
 
 
-def run_batch(*arguments: str) -> Report:
-    """Run a batch in a process whose address space can be limited."""
+def run_python(*arguments: str) -> str:
+    """Run Python in a process whose address space can be limited."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
-    command = [sys.executable, "-m", "tests.weights.gguf_fuzz", *arguments]
+    command = [sys.executable, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    report: Report = json.loads(done.stdout)
+    return done.stdout
+
+
+def run_batch(*arguments: str) -> Report:
+    report: Report = json.loads(run_python("-m", "tests.weights.gguf_fuzz", *arguments))
     return report
 
 
@@ -78,6 +83,33 @@ def test_truncation_at_every_field_is_refused(
     assert report["violations"] == []
     assert report["slowest"] < SECONDS
     assert report["outcomes"] == {"refused": len(list(truncations(path.read_bytes())))}
+
+
+def test_the_limit_on_the_address_space_bites() -> None:
+    program = """
+from tests.weights.gguf_fuzz import SPARE_BYTES, limit_address_space
+limit_address_space(0)
+bytearray(SPARE_BYTES // 2)
+try:
+    bytearray(SPARE_BYTES + (4 << 20))  # the interpreter had some memory to spare
+except MemoryError:
+    print("refused")
+"""
+    assert run_python("-c", program) == "refused\n"
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyError, TooSlow])
+def test_any_other_error_counts_as_a_violation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def exercise(checkpoint: Checkpoint) -> None:
+        raise error
+
+    path = llama_f32(tmp_path / "m.gguf")
+    assert attempt(path) == ("loaded", "")
+    monkeypatch.setattr("tests.weights.gguf_fuzz.exercise", exercise)
+    outcome, said = attempt(path)
+    assert outcome == "violation" and error.__name__ in said
 
 
 def test_fields_cover_the_file_without_a_gap(tmp_path: Path) -> None:

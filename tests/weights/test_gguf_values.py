@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.weights.raw_gguf import array, string, value
 
 from firstword.errors import CheckpointError
 from firstword.weights.gguf_values import (
@@ -17,6 +16,7 @@ from firstword.weights.gguf_values import (
     read_value,
     shown,
 )
+from tests.weights.raw_gguf import array, string, value
 
 FILE = Path("model.gguf")
 
@@ -128,6 +128,15 @@ def test_strings_that_leave_the_file_are_refused(length: int) -> None:
     refuse(array(ValueType.STRING, 2, first + string("abc", length)))
     middle = refuse(array(ValueType.STRING, 3, first + string("abc", length) + string("z")))
     assert "item 2 of 3" in middle.where
+
+
+def test_strings_are_limited_over_the_whole_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firstword.weights.gguf_values.MAX_ITEMS", 3)
+    two = array(ValueType.STRING, 2, string("a") + string("b"))
+    cursor = Cursor(FILE, memoryview(two + two))
+    read_value(cursor, "metadata 'first'")
+    with pytest.raises(CheckpointError, match=r"'second', length: is 2: a file may hold 3"):
+        read_value(cursor, "metadata 'second'")
 
 
 def test_every_truncation_is_refused() -> None:

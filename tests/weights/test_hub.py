@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fake_hub import COMMIT, FakeHub, serve
 
 from firstword.errors import DownloadError, ModelNotFoundError
 from firstword.weights.hub import (
@@ -18,6 +17,7 @@ from firstword.weights.hub import (
     parse_hub_reference,
     split_parts,
 )
+from tests.fake_hub import COMMIT, FakeHub, serve
 
 # huggingface_hub reads its settings at import: each test of the wire runs in a process of its own.
 PROGRAM = """

@@ -2,9 +2,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.weights.raw_gguf import Info, RawGGUF, text_value, u32, value
-from tests.weights.test_checkpoint import HF
-from tests.weights.tiny_gguf import write_tiny_llama
 
 from firstword.config import ModelConfig
 from firstword.errors import CheckpointError, UnsupportedModelError
@@ -12,6 +9,9 @@ from firstword.quant import GGMLType, RawTensor
 from firstword.weights.checkpoint import Checkpoint, ShapeCheckpoint, open_checkpoint
 from firstword.weights.gguf import GGUFFile
 from firstword.weights.loader import Loader
+from tests.weights.raw_gguf import Info, RawGGUF, text_value, u32, value
+from tests.weights.test_checkpoint import HF
+from tests.weights.tiny_gguf import write_tiny_llama
 
 Loaded = tuple[str, tuple[int, ...]]
 

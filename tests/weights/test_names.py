@@ -3,13 +3,13 @@ import struct
 from pathlib import Path
 
 import pytest
-from tests.weights.raw_gguf import Info, RawGGUF, array, string, text_value, u32, value
 
 from firstword.config import ModelConfig
 from firstword.errors import CheckpointError, UnsupportedModelError
 from firstword.weights.gguf import GGUFFile
 from firstword.weights.gguf_values import ValueType
 from firstword.weights.names import architecture_of, hf_config, hf_tensor_name, hf_tensors
+from tests.weights.raw_gguf import Info, RawGGUF, array, string, text_value, u32, value
 
 Value = int | float | str | bool | bytes
 

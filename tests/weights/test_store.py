@@ -12,11 +12,11 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from tests.fake_index import RecordingReporter
 
 from firstword.errors import ConfigError, DownloadError
 from firstword.weights.progress import NullReporter
 from firstword.weights.store import Artifact, CheckedWriter, Fetch, Store, default_home
+from tests.fake_index import RecordingReporter
 
 CONTENT = bytes(range(256)) * 16
 CHUNKS = [CONTENT[i : i + 1024] for i in range(0, len(CONTENT), 1024)]

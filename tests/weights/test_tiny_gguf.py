@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.weights.tiny_gguf import TinyOptions, write_tiny_gemma3, write_tiny_llama
 
 from firstword.quant import DEQUANTIZABLE, GGMLType, dequantize
 from firstword.weights.checkpoint import open_checkpoint
+from tests.weights.tiny_gguf import TinyOptions, write_tiny_gemma3, write_tiny_llama
 
 
 def test_tiny_llama_is_what_its_options_say(tmp_path: Path) -> None:

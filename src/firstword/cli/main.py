@@ -11,7 +11,7 @@ import typer
 from firstword import __version__
 from firstword.cli.chat import chat
 from firstword.cli.explain import explain
-
+from firstword.cli.inspect import inspect
 from firstword.cli.models import models
 from firstword.cli.plan import plan
 from firstword.cli.pull import pull
@@ -27,7 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help='Run open models on your own machine. Start here: firstword run "What is gravity?"',
 )
-for command in (run, chat, explain, plan, pull, models):
+for command in (run, chat, explain, plan, pull, models, inspect):
     app.command()(command)
 
 

@@ -73,8 +73,10 @@ def render(plan: Plan, free_bytes: int) -> str:
         f"{plan.head_dim} values x {value} bytes",
         _row("one token", plan.kv_bytes_per_token, f"x {plan.num_layers} layers"),
         _row(f"{plan.context:,} tokens", plan.kv_bytes_one_user),
-        _row(f"{plan.max_context:,} tokens", plan.kv_bytes_full_context, "the whole context"),
     ]
+    if plan.context != plan.max_context:
+        whole = plan.kv_bytes_full_context
+        lines.append(_row(f"{plan.max_context:,} tokens", whole, "the whole context"))
     if plan.users > 1:
         lines.append(
             _row(f"{plan.users} users", plan.kv_bytes_all_users, f"{plan.context:,} tokens each")

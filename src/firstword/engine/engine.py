@@ -53,6 +53,23 @@ class EngineModel:
     step_cost: StepCost = field(default_factory=StepCost)
 
 
+@dataclass(frozen=True)
+class RequestOptions:
+    """A request's place among the others.
+
+    Args:
+        priority: higher goes first.
+        key: whose request it is, for fair preemption.
+        salt: requests of different salts share no cached blocks.
+        arrival: when it came, on the engine's clock; None for now.
+    """
+
+    priority: int = 0
+    key: str = ""
+    salt: str = ""
+    arrival: float | None = None
+
+
 @dataclass
 class _Live:
     """What is kept of a request while it runs."""
@@ -118,10 +135,7 @@ class Engine:
         request_id: str,
         prompt_token_ids: SequenceOf[int],
         params: SamplingParams,
-        *,
-        priority: int = 0,
-        key: str = "",
-        salt: str = "",
+        options: RequestOptions | None = None,
     ) -> None:
         """Queue a request.
 
@@ -129,9 +143,7 @@ class Engine:
             request_id: unique among the requests in flight.
             prompt_token_ids: the prompt, at least one token.
             params: how to choose tokens and when to stop.
-            priority: higher goes first.
-            key: whose request it is, for fair preemption.
-            salt: requests of different salts share no cached blocks.
+            options: its place among the others; None for the usual one.
 
         Raises:
             PromptTooLongError: the prompt leaves no room in the context.
@@ -142,7 +154,8 @@ class Engine:
         self._check(request_id, prompt_token_ids)
         params.check_vocabulary(self.model.vocab_size)
         params = self._resolve(params, len(prompt_token_ids))
-        now = self.clock()
+        options = options or RequestOptions()
+        arrival = self.clock() if options.arrival is None else options.arrival
         assert params.max_tokens is not None
         request = Request(
             request_id=request_id,
@@ -151,17 +164,17 @@ class Engine:
             max_tokens=params.max_tokens,
             min_tokens=params.min_tokens,
             stop_token_ids=self._stop_ids(params),
-            priority=priority,
-            key=key,
-            salt=salt,
-            arrival_time=now,
+            priority=options.priority,
+            key=options.key,
+            salt=options.salt,
+            arrival_time=arrival,
         )
         num_waiting = self.scheduler.num_waiting
         self.scheduler.add(request)
-        live = self._live[request_id] = _Live(request, params, now)
+        live = self._live[request_id] = _Live(request, params, arrival)
         self.recorder.emit(
             events.RequestQueued(
-                time=now,
+                time=self.clock(),
                 request_id=request_id,
                 num_prompt_tokens=len(prompt_token_ids),
                 max_tokens=params.max_tokens,

@@ -349,8 +349,7 @@ class Scheduler:
         if sequence.is_finished:  # while the step ran; what it computed is kept
             self.manager.free(sequence)
             return []
-        samples = [request.sequences[index] for index in item.samples]
-        samples = [sample for sample in samples if not sample.is_finished]
+        samples = [s for s in request.sequences if s.index in item.samples and not s.is_finished]
         for sample in samples:
             if sample is not sequence:
                 self._fork(sequence, sample)
@@ -395,8 +394,7 @@ class Scheduler:
         assert all(s.num_computed_tokens == 0 for s in self._waiting)
         assert all(s.num_pending_tokens > 0 for s in queued)
         in_flight = self._in_flight.scheduled if self._in_flight else ()
-        holders = {item.sequence for item in in_flight}
-        if self.enable_kv_cache:
-            holders |= set(self._running)
+        holders = set(self._running) if self.enable_kv_cache else set()
+        holders |= {item.sequence for item in in_flight}
         assert self.manager.holders == holders, "blocks are held by the wrong sequences"
         self.manager.check_invariants()

@@ -27,16 +27,24 @@ def exact_linear(
 ) -> Float32Array:
     """[T, D] x [O, D] (+ [O]) -> [T, O] in float64, rounded once to float32.
 
-    A row's bits do not depend on the other rows. BLAS orders a sum by the shape of the whole
-    product, so no product here has T in its shape: each row is multiplied with one panel of
-    weights at a time by a matrix-vector product whose shape is a function of [O, D] alone. NumPy
-    runs those products one after the other when the vectors are stacked as T matrices of one
-    column. The panel is widened once for all rows.
-
     Args:
         x: [T, D].
         weight: [O, D].
         bias: [O], added before rounding.
+    """
+    total = invariant_product(x, weight)
+    if bias is not None:
+        total = total + bias
+    return total.astype(np.float32)
+
+
+def invariant_product(x: Float32Array, weight: Float32Array) -> NDArray[np.float64]:
+    """[T, D] x [O, D] -> [T, O] in float64, where a row's bits do not depend on the other rows.
+
+    BLAS orders a sum by the shape of the whole product, so no product here has T in its shape:
+    each row is multiplied with one panel of weights at a time by a matrix-vector product whose
+    shape is a function of [O, D] alone. NumPy runs those products one after the other when the
+    vectors are stacked as T matrices of one column. The panel is widened once for all rows.
     """
     num_outputs, num_inputs = weight.shape
     columns = x.astype(np.float64)[:, :, None]  # [T, D, 1]
@@ -45,7 +53,4 @@ def exact_linear(
     for start in range(0, num_outputs, panel_rows):
         panel = weight[start : start + panel_rows].astype(np.float64)
         np.matmul(panel[None], columns, out=out[:, start : start + panel_rows])
-    total: NDArray[np.float64] = out[:, :, 0]
-    if bias is not None:
-        total = total + bias
-    return total.astype(np.float32)
+    return out[:, :, 0]

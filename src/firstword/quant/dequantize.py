@@ -72,7 +72,10 @@ def dequantize_rows(tensor: RawTensor, rows: ArrayLike) -> NDArray[np.float32]:
         ValueError: the type is not built.
         IndexError: an index is outside the matrix.
     """
-    picked = tensor.rows[np.asarray(rows, dtype=np.intp)]  # [T, bytes of a row]
+    index = np.asarray(rows, dtype=np.intp)
+    if index.size and index.min() < 0:
+        raise IndexError(f"row {index.min()} of {tensor.name!r}: rows are counted from 0")
+    picked = tensor.rows[index]  # [T, bytes of a row]
     values = _dequantize_bytes(picked.reshape(-1), tensor.type)
     return values.reshape(len(picked), tensor.shape[-1])
 

@@ -69,7 +69,7 @@ class Tokenizer:
         self._user_defined = TokenMatcher(whole)
         self._controls = TokenMatcher(controls)
         self._parsed = TokenMatcher({**whole, **controls})
-        self.notices = _notices(vocab, self._unwritable)
+        self.notices = _notices(vocab)
         self.vocab_size = len(vocab.tokens)
         self.chat_template = vocab.chat_template
         self.bos_id = _special_id(vocab, "bos", "<s>")
@@ -112,7 +112,7 @@ class Tokenizer:
 
         Args:
             text: any text without lone surrogates. Characters that a byte-level vocabulary cannot
-                write at all (see `notices`) are read as U+FFFD.
+                write at all are read as U+FFFD: SmolLM2's lacks U+0004 and some like it.
             parse_special: read control strings such as <|im_end|> as control tokens; otherwise
                 they are text like any other.
 
@@ -244,21 +244,14 @@ def _special_strings(vocab: Vocabulary) -> tuple[dict[str, int], dict[str, int]]
     return whole, controls
 
 
-def _notices(vocab: Vocabulary, unwritable: bytes) -> list[str]:
-    notices = []
-    if vocab.model == "gpt2" and vocab.pre not in PRE_TOKENIZERS:
-        found = "is missing" if vocab.pre is None else f"{vocab.pre!r} is not known"
-        notices.append(
-            f"{vocab.source}: tokenizer.ggml.pre {found}: text is cut the default way, which may "
-            "not be how the model was trained; a newer conversion of the model names its own"
-        )
-    characters = ", ".join(f"U+{byte:04X}" for byte in unwritable if byte < 0x80)
-    if characters:
-        notices.append(
-            f"{vocab.source}: the vocabulary has no tokens for {characters}: in a prompt they are "
-            "read as U+FFFD"
-        )
-    return notices
+def _notices(vocab: Vocabulary) -> list[str]:
+    if vocab.model != "gpt2" or vocab.pre in PRE_TOKENIZERS:
+        return []
+    found = "is missing" if vocab.pre is None else f"{vocab.pre!r} is not known"
+    return [
+        f"{vocab.source}: tokenizer.ggml.pre {found}: text is cut the default way, which may not "
+        "be how the model was trained; a newer conversion of the model names its own"
+    ]
 
 
 def _special_id(vocab: Vocabulary, name: str, usual: str) -> int | None:

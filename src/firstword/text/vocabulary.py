@@ -5,6 +5,7 @@ Not here: how text is cut with it (pipelines) and what callers use (tokenizer).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -13,6 +14,7 @@ from typing import TypeVar
 from firstword.errors import CheckpointError, UnsupportedModelError
 
 _PREFIX = "tokenizer.ggml."
+_BYTE_TOKEN = re.compile("<0x[0-9A-Fa-f]{2}>")
 _T = TypeVar("_T")
 
 END_OF_TURN = (
@@ -108,7 +110,8 @@ class Vocabulary:
         """String -> id of all tokens of these types; of equal strings the lowest id counts."""
         wanted = frozenset(int(kind) for kind in types)
         ids = range(len(self.tokens) - 1, -1, -1)
-        return {self.tokens[i]: i for i in ids if self.types[i] in wanted}
+        backwards = zip(reversed(self.tokens), reversed(self.types), ids, strict=True)
+        return {token: i for token, kind, i in backwards if kind in wanted}
 
 
 class _Fields:
@@ -162,10 +165,16 @@ def _types(fields: _Fields, tokens: Sequence[str]) -> list[int]:
     unknown = set(types) - set(map(int, TokenType))
     if unknown:
         raise fields.error(key, f"expected values 1 to 6, found {min(unknown)}")
-    for index, kind in enumerate(types):
-        # Some conversions call the end of a turn user-defined; then answers would never end.
-        if kind == TokenType.USER_DEFINED and tokens[index] in END_OF_TURN:
+    user_defined = int(TokenType.USER_DEFINED)
+    # Some conversions call the end of a turn user-defined; then answers would never end.
+    for index in [i for i, kind in enumerate(types) if kind == user_defined]:
+        if tokens[index] in END_OF_TURN:
             types[index] = int(TokenType.CONTROL)
+    byte = int(TokenType.BYTE)
+    for index in [i for i, kind in enumerate(types) if kind == byte]:
+        if not _BYTE_TOKEN.fullmatch(tokens[index]):
+            problem = f"expected the byte token {index} to be like <0x0A>, found {tokens[index]!r}"
+            raise fields.error(_PREFIX + "tokens", problem)
     return types
 
 

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from firstword.errors import CheckpointError
 
 MAX_ARRAY_DEPTH = 4
+# Strings and arrays inside arrays, in one file: they are stepped over one by one, 0.1 s a million.
+MAX_ITEMS = 1 << 22
 MAX_SHOWN = 60
 
 
@@ -77,6 +79,7 @@ class Cursor:
         self.path = path
         self.data = data
         self.position = position
+        self._num_items = 0
 
     @property
     def remaining(self) -> int:
@@ -134,6 +137,18 @@ class Cursor:
         if limit is not None and value > limit:
             raise self.error(where, f"is {value:,}: at most {limit:,} are accepted")
         return value
+
+    def items(self, where: str, item_bytes: int) -> int:
+        """Read the length of an array whose items have to be stepped over one by one.
+
+        Raises:
+            CheckpointError: the file ends before, or holds too many of them in all.
+        """
+        length = self.count(where, item_bytes)
+        self._num_items += length
+        if self._num_items > MAX_ITEMS:
+            raise self.error(where, f"is {length:,}: a file may hold {MAX_ITEMS:,} strings in all")
+        return length
 
     def raw_string(self, where: str, limit: int | None = None) -> bytes:
         """Read a string as its bytes."""
@@ -306,7 +321,7 @@ def read_array(cursor: Cursor, where: str, depth: int = 1) -> MetadataArray:
     if kind is ValueType.STRING:
         return _read_strings(cursor, where)
     if kind is ValueType.ARRAY:
-        length = cursor.count(f"{where}, length", 12)
+        length = cursor.items(f"{where}, length", 12)
         array = NestedArray(cursor, length, depth)
         for i in range(length):
             read_array(cursor, f"{where}, item {i}", depth + 1)
@@ -329,7 +344,7 @@ def _read_numbers(cursor: Cursor, where: str, kind: ValueType) -> NumericArray:
 
 def _read_strings(cursor: Cursor, where: str) -> StringArray:
     """Step over the strings: a tight loop, for a vocabulary has 262,144 of them."""
-    length = cursor.count(f"{where}, length", 8)
+    length = cursor.items(f"{where}, length", 8)
     array = StringArray(cursor.data, cursor.position, length)
     data, unpack = cursor.data, _LENGTH.unpack_from
     position, last = cursor.position, len(data) - 8

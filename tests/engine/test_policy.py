@@ -1,0 +1,133 @@
+"""How much a sequence may compute, who goes first, who yields blocks."""
+
+from __future__ import annotations
+
+from math import inf
+
+from firstword.engine.policy import Budget, by_standing, place_in_line, preemption_reason
+from firstword.engine.request import Request, Sequence
+from firstword.engine.step import StepCost
+from firstword.kvcache.manager import KVCacheManager
+from firstword.kvcache.spec import KVCacheSpec, KVGroup
+from tests.fakes import full_group, state_group
+
+
+def sequence_of(
+    name: str, num_tokens: int = 1, *, priority: int = 0, key: str = "", arrival: float = 0.0
+) -> Sequence:
+    request = Request(
+        name, (1,) * num_tokens, 100, priority=priority, key=key, arrival_time=arrival
+    )
+    return request.sequences[0]
+
+
+def budget_of(
+    num_tokens: int, *groups: KVGroup, ms: float = inf, cost: StepCost | None = None
+) -> Budget:
+    manager = KVCacheManager(KVCacheSpec(groups or (full_group(),), 4), 8)
+    return Budget(cost or StepCost(), num_tokens, ms, manager)
+
+
+def test_a_sequence_alone_gets_all() -> None:
+    sequence = sequence_of("a", 100)
+    assert budget_of(64).share_out([sequence], others_wait=False) == {sequence: 64}
+
+
+def test_one_token_behind_comes_first() -> None:
+    long, decoding = sequence_of("a", 100), sequence_of("b", 30)
+    decoding.num_computed_tokens = 29
+    sizes = budget_of(64).share_out([long, decoding], others_wait=False)
+    assert sizes == {long: 63, decoding: 1}
+
+
+def test_half_is_left_for_those_behind() -> None:
+    sequences = [sequence_of(name, 100, arrival=i) for i, name in enumerate("abc")]
+    sizes = budget_of(67).share_out(sequences, others_wait=False)
+    assert list(sizes.values()) == [32, 17, 18]
+    assert list(budget_of(67).share_out(sequences, others_wait=True).values()) == [32, 17, 9]
+
+
+def test_what_one_does_not_need_goes_to_the_next() -> None:
+    short, long = sequence_of("a", 3), sequence_of("b", 100, arrival=1)
+    assert budget_of(64).share_out([short, long], others_wait=False) == {short: 3, long: 61}
+
+
+def test_a_share_is_no_smaller_than_a_block() -> None:
+    first, second = sequence_of("a", 100), sequence_of("b", 100, arrival=1)
+    assert budget_of(6).share_out([first, second], others_wait=False) == {first: 4, second: 2}
+
+
+def test_everybody_gets_a_token_however_small_the_budget() -> None:
+    sequences = [sequence_of(str(i), 100, arrival=i) for i in range(8)]
+    sizes = budget_of(8, ms=-5, cost=StepCost(ms_per_token=1)).share_out(sequences, True)
+    assert set(sizes.values()) == {1}
+
+
+def test_time_limits_a_chunk() -> None:
+    cost = StepCost(ms_per_token=1)
+    sequence = sequence_of("a", 100)
+    assert budget_of(64, ms=10, cost=cost).share_out([sequence], False) == {sequence: 10}
+    assert budget_of(64, ms=10, cost=cost).share_out([sequence], True) == {sequence: 5}
+
+
+def test_a_chunk_ends_at_a_checkpoint() -> None:
+    budget = budget_of(64, full_group(0), state_group(1, 8))
+    sequence = sequence_of("a", 100)
+    assert budget.chunk(sequence, 3, num_behind=0, contended=False) == 5
+
+
+def test_the_line_is_by_priority_then_by_preemption_then_by_arrival() -> None:
+    late, early = sequence_of("a", arrival=2), sequence_of("b", arrival=1)
+    urgent, resumed = sequence_of("c", priority=1, arrival=9), sequence_of("d", arrival=8)
+    resumed.preempt()
+    line = sorted([late, early, urgent, resumed], key=place_in_line)
+    assert line == [urgent, resumed, early, late]
+
+
+def test_the_lowest_priority_yields_first() -> None:
+    low, high = sequence_of("a", priority=0), sequence_of("b", priority=1, arrival=9)
+    high.num_computed_tokens = 50
+    assert by_standing([low, high], [low, high]) == [high, low]
+    assert preemption_reason([low, high], low, [high]) == "lowest priority"
+
+
+def test_then_the_key_that_holds_most() -> None:
+    greedy = [sequence_of(f"a{i}", 50, key="greedy", arrival=i) for i in range(2)]
+    modest = sequence_of("b", 50, key="modest", arrival=5)
+    for sequence, num_tokens in zip([*greedy, modest], (10, 15, 20), strict=True):
+        sequence.num_computed_tokens = num_tokens
+    running = [*greedy, modest]
+    assert by_standing(running, running) == [modest, *greedy]
+    assert preemption_reason(running, greedy[1], [modest]) == "its key holds most"
+
+
+def test_then_the_youngest() -> None:
+    old, young = sequence_of("a", arrival=1), sequence_of("b", arrival=2)
+    assert by_standing([old, young], [young, old]) == [old, young]
+    assert preemption_reason([old, young], young, [old]) == "youngest"
+
+
+def test_a_protected_one_yields_only_to_protected_ones() -> None:
+    first, second, third = (sequence_of(n, arrival=i) for i, n in enumerate("abc"))
+    third.preempt()
+    third.preempt()
+    running = [first, second, third]
+    assert by_standing(running, running) == [third, first, second]
+    assert preemption_reason(running, second, [third]) == "the others are protected"
+    second.preempt()
+    second.preempt()
+    assert by_standing(running, running) == [second, third, first]
+
+
+def test_what_a_key_holds_does_not_matter_among_protected_ones() -> None:
+    first, second = sequence_of("a", 50, key="x"), sequence_of("b", 50, key="y", arrival=1)
+    for sequence in (first, second):
+        sequence.preempt()
+        sequence.preempt()
+    first.num_computed_tokens = 40
+    assert by_standing([first, second], [second, first]) == [first, second]
+
+
+def test_nobody_else_to_take_from() -> None:
+    sequence = sequence_of("a")
+    assert preemption_reason([sequence], sequence, []) == "nobody else runs"
