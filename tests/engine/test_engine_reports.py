@@ -63,10 +63,10 @@ def test_cached_tokens_are_counted_and_not_computed() -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [{"enable_prefix_caching": False}, {"enable_kv_cache": False}], ids=str
+    ("kv_cache", "prefix_caching"), [(True, False), (False, True), (False, False)]
 )
-def test_nothing_is_cached_where_that_is_switched_off(config: dict[str, bool]) -> None:
-    it = rig(**config)
+def test_nothing_is_reused_where_that_is_switched_off(kv_cache: bool, prefix_caching: bool) -> None:
+    it = rig(enable_kv_cache=kv_cache, enable_prefix_caching=prefix_caching)
     for name in ("a", "b"):
         it.engine.add_request(name, list(range(12)), GREEDY)
         assert it.run()[name] == [12, 13, 14, 15]
