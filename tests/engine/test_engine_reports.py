@@ -19,7 +19,7 @@ from tests.fakes import FakeClock
 
 from firstword.batch import ForwardBatch
 from firstword.config import EngineConfig
-from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.engine import Engine, EngineModel, RequestOptions
 from firstword.kvcache.spec import kv_bytes
 from firstword.ops.cost import Cost
 from firstword.sampling.params import SamplingParams
@@ -42,6 +42,17 @@ def test_metrics_are_of_the_clock() -> None:
     assert metrics.num_cached_tokens == 0
     assert metrics.num_preemptions == 0
     assert metrics.kv_bytes == kv_bytes(SPEC, 15)
+
+
+def test_an_arrival_before_the_queue_counts() -> None:
+    """Time for the template and the tokenizer is part of the time to the first token."""
+    it = rig()
+    options = RequestOptions(arrival=it.clock() - 0.25)
+    it.engine.add_request("a", [1], GREEDY, options)
+    assert it.events[0].time == 100.0
+    it.run()
+    metrics = it.engine.release("a")
+    assert (metrics.ttft, metrics.e2e) == (1.25, 4.25)
 
 
 def test_cached_tokens_are_counted_and_not_computed() -> None:
@@ -76,7 +87,7 @@ def test_nothing_is_reused_where_that_is_switched_off(kv_cache: bool, prefix_cac
 def test_a_salt_keeps_requests_apart() -> None:
     it = rig()
     for name, salt in (("a", "x"), ("b", "y"), ("c", "x")):
-        it.engine.add_request(name, list(range(12)), GREEDY, salt=salt)
+        it.engine.add_request(name, list(range(12)), GREEDY, RequestOptions(salt=salt))
         it.run()
     assert [it.engine.release(name).num_cached_tokens for name in "abc"] == [0, 0, 11]
 
@@ -84,7 +95,7 @@ def test_a_salt_keeps_requests_apart() -> None:
 def test_priorities_go_first() -> None:
     it = rig(max_num_seqs=1)
     it.engine.add_request("low", [1], GREEDY)
-    it.engine.add_request("high", [5], GREEDY, priority=1)
+    it.engine.add_request("high", [5], GREEDY, RequestOptions(priority=1))
     assert list(it.run()) == ["high", "low"]
 
 
