@@ -4,10 +4,10 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
-from tests.ops.builders import Chunk, make_batch
 
 from firstword.batch import Candidate, CopySpan, SampledToken, StepResult
 from firstword.errors import SamplingError
+from tests.ops.builders import Chunk, make_batch
 
 
 def test_a_flat_batch_knows_its_sizes_and_rows() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from tests.fakes import FakeClock, full_group
 
 from firstword.batch import Float32Array, StepInput, StepResult
 from firstword.config import EngineConfig
@@ -20,6 +19,7 @@ from firstword.sampling.params import SamplingParams
 from firstword.sampling.sampler import sample_each
 from firstword.trace.events import Event
 from firstword.trace.recorder import Recorder
+from tests.fakes import FakeClock, full_group
 
 VOCAB, CONTEXT, BLOCKS, EOS = 16, 40, 30, 15
 SPEC = KVCacheSpec((full_group(),), block_size=4)

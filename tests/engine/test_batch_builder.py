@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.fakes import Driver, full_group, sliding_group, state_group
 
 from firstword.batch import CopySpan
 from firstword.engine.batch_builder import build_batch, build_step
@@ -13,6 +12,7 @@ from firstword.engine.step import ScheduledSequence, SchedulerOutput
 from firstword.kvcache.manager import BlockCopy
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
 from firstword.sampling.params import SamplingParams
+from tests.fakes import Driver, full_group, sliding_group, state_group
 
 Tables = tuple[tuple[int, ...], ...]
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.harness import Model, finish
-from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 
 from firstword.batch import ForwardBatch
 from firstword.config import EngineConfig
@@ -21,6 +19,8 @@ from firstword.ops.cost import Cost, CostOps, num_attended, planned_batch, step_
 from firstword.sampling.params import SamplingParams
 from firstword.trace.events import Event, StepExecuted
 from firstword.trace.recorder import Recorder
+from tests.harness import Model, finish
+from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 
 
 class Counted:

@@ -8,6 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
+from firstword.batch import StepInput
+from firstword.config import EngineConfig
+from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.outputs import SequenceOutput
+from firstword.errors import CapacityError, ConfigError, PromptTooLongError, SamplingError
+from firstword.kvcache.spec import kv_bytes
+from firstword.sampling.params import SamplingParams
+from firstword.trace import events
+from firstword.trace.events import Event
 from tests.engine.rig import (
     BLOCKS,
     CONTEXT,
@@ -21,16 +31,6 @@ from tests.engine.rig import (
     rig,
 )
 from tests.fakes import FakeClock
-
-from firstword.batch import StepInput
-from firstword.config import EngineConfig
-from firstword.engine.engine import Engine, EngineModel
-from firstword.engine.outputs import SequenceOutput
-from firstword.errors import CapacityError, ConfigError, PromptTooLongError, SamplingError
-from firstword.kvcache.spec import kv_bytes
-from firstword.sampling.params import SamplingParams
-from firstword.trace import events
-from firstword.trace.events import Event
 
 # --- What is refused, before anything is queued ---
 

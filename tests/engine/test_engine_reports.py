@@ -5,6 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
+from firstword.batch import ForwardBatch
+from firstword.config import EngineConfig
+from firstword.engine.engine import Engine, EngineModel, RequestOptions
+from firstword.kvcache.spec import kv_bytes
+from firstword.ops.cost import Cost
+from firstword.sampling.params import SamplingParams
+from firstword.trace import events
+from firstword.trace.events import Event
+from firstword.trace.recorder import Recorder
 from tests.engine.rig import (
     BLOCKS,
     CONTEXT,
@@ -16,16 +26,6 @@ from tests.engine.rig import (
     rig,
 )
 from tests.fakes import FakeClock
-
-from firstword.batch import ForwardBatch
-from firstword.config import EngineConfig
-from firstword.engine.engine import Engine, EngineModel, RequestOptions
-from firstword.kvcache.spec import kv_bytes
-from firstword.ops.cost import Cost
-from firstword.sampling.params import SamplingParams
-from firstword.trace import events
-from firstword.trace.events import Event
-from firstword.trace.recorder import Recorder
 
 
 def test_metrics_are_of_the_clock() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.ops.builders import Chunk, make_batch, one_group
 
 from firstword.batch import (
     Float32Array,
@@ -18,6 +17,7 @@ from firstword.batch import (
 from firstword.engine.runner import ReferenceRunner, resolve_token_ids
 from firstword.errors import SamplingError
 from firstword.kvcache.storage import PagedStorage
+from tests.ops.builders import Chunk, make_batch, one_group
 
 VOCAB = 8
 POOL = PagedStorage(one_group(1, 2), 2)

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.dense import RandomCheckpoint, attention, config_of, frequencies, whole_batch
 
 from firstword.batch import Float32Array
 from firstword.config import ModelConfig
@@ -14,6 +13,7 @@ from firstword.layers.rope import rope_spec
 from firstword.ops.reference import ReferenceOps
 from firstword.ops.reference_weight import ReferenceWeight
 from firstword.weights.loader import Loader
+from tests.dense import RandomCheckpoint, attention, config_of, frequencies, whole_batch
 
 Layer = Attention[Float32Array, ReferenceWeight]
 

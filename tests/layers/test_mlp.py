@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.dense import RandomCheckpoint, config_of, mlp
 
 from firstword.errors import ConfigError
 from firstword.layers.mlp import GatedMLP
 from firstword.ops.reference import ReferenceOps
 from firstword.weights.loader import Loader
+from tests.dense import RandomCheckpoint, config_of, mlp
 
 
 @pytest.mark.parametrize("act", ["silu", "gelu_pytorch_tanh", "gelu_tanh", "gelu_new"])

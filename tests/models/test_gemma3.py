@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.dense import Paged, RandomCheckpoint, config_of, dense_logits, whole_batch
-from tests.harness import Model
-from tests.weights.tiny_gguf import write_tiny_gemma3
 
 from firstword.batch import Float32Array
 from firstword.config import ModelConfig
 from firstword.quant import dequantize
+from tests.dense import Paged, RandomCheckpoint, config_of, dense_logits, whole_batch
+from tests.harness import Model
+from tests.weights.tiny_gguf import write_tiny_gemma3
 
 IDS = [(7 * i * i + 5) % 50 for i in range(45)]
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.dense import Paged, RandomCheckpoint, config_of, dense_logits, whole_batch
-from tests.harness import Model
-from tests.weights.tiny_gguf import write_tiny_llama
 
 from firstword.config import ModelConfig
 from firstword.errors import CheckpointError
 from firstword.quant import dequantize
+from tests.dense import Paged, RandomCheckpoint, config_of, dense_logits, whole_batch
+from tests.harness import Model
+from tests.weights.tiny_gguf import write_tiny_llama
 
 IDS = [(7 * i * i + 5) % 50 for i in range(45)]  # more than one block
 VARIANTS = {

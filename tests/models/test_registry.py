@@ -4,8 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.dense import RandomCheckpoint, config_of
-from tests.weights.tiny_gguf import write_tiny_gemma3
 
 from firstword.errors import CheckpointError, UnsupportedModelError
 from firstword.models.gemma3 import Gemma3
@@ -14,6 +12,8 @@ from firstword.models.registry import MODEL_TYPES, build_model, model_kv_spec
 from firstword.ops.cost import CostOps
 from firstword.ops.reference import ReferenceOps
 from firstword.weights.checkpoint import ShapeCheckpoint, open_checkpoint
+from tests.dense import RandomCheckpoint, config_of
+from tests.weights.tiny_gguf import write_tiny_gemma3
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
