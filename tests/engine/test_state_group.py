@@ -8,8 +8,9 @@ its logits depend on all of them. Blocks have 4 tokens, checkpoints are 8 apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from firstword.engine.outputs import SequenceOutput
 from firstword.engine.runner import ReferenceRunner
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
 from firstword.kvcache.storage import PagedStorage
+from firstword.models.registry import Model
 from firstword.sampling.params import SamplingParams
 from firstword.sampling.sampler import sample_row
 from tests.harness import finish
@@ -39,7 +41,7 @@ PROMPT = [(7 * i * i + 3 * i + 11) % VOCAB for i in range(29)]
 PARAMS = SamplingParams(temperature=2.0, seed=6, max_tokens=25)
 
 
-Network = Callable[[ForwardBatch, PagedStorage], Float32Array]
+Network = Model[Float32Array]
 
 
 def moved_on(state: tuple[float, int], token: int, layer: int) -> tuple[float, int]:
@@ -54,7 +56,7 @@ def logits_of(history: Iterable[float], states: Iterable[tuple[float, int]]) -> 
     return logits
 
 
-def network(batch: ForwardBatch, kv: PagedStorage) -> Float32Array:
+def network(batch: ForwardBatch, kv: Any) -> Float32Array:
     """Logits [R, V], with everything but the batch's own tokens from the pool."""
     for span in batch.block_copies:
         kv.copy(span)
@@ -122,8 +124,7 @@ def test_chunks(chunk: int) -> None:
 
 
 def test_without_any_cache() -> None:
-    for switched_off in ("enable_kv_cache", "enable_prefix_caching"):
-        it = engine(**{switched_off: False})
+    for it in (engine(enable_kv_cache=False), engine(enable_prefix_caching=False)):
         add(it, "it", PROMPT)
         assert finish(it)["it", 0] == direct(PROMPT, PARAMS)
 
@@ -214,7 +215,7 @@ def test_mixed_with_others() -> None:
 def test_interrupted_while_the_state_is_half_moved_on(at: int) -> None:
     calls = 0
 
-    def interrupted(batch: ForwardBatch, kv: PagedStorage) -> Float32Array:
+    def interrupted(batch: ForwardBatch, kv: Any) -> Float32Array:
         nonlocal calls
         calls += 1
         logits = network(batch, kv)
