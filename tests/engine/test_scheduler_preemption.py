@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.fakes import Driver, full_group, sliding_group, state_group
 
 from firstword.engine.request import Request, SequenceStatus
+from tests.fakes import Driver, full_group, sliding_group, state_group
 
 GROUPS = {
     "full": (full_group(0),),
