@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from firstword.trace.recorder import Recorder
 from tests.cli.conftest import CHATML
 from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 
-PARAMS = SamplingParams(seed=3, max_tokens=10)
+PARAMS = SamplingParams(seed=3, max_tokens=10, ignore_eos=True)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,9 @@ def test_prompts_together_answer_as_each_alone(llm: LLM) -> None:
 
 
 def test_each_prompt_may_have_params_of_its_own(llm: LLM) -> None:
-    outputs = llm.generate(["a", "b"], [SamplingParams(max_tokens=2), SamplingParams(max_tokens=5)])
+    outputs = llm.generate(
+        ["a", "b"], [replace(PARAMS, max_tokens=2), replace(PARAMS, max_tokens=5)]
+    )
     assert [o.num_output_tokens for o in outputs] == [2, 5]
     with pytest.raises(ConfigError, match="2 sampling params for 1 prompts"):
         llm.generate(["a"], [PARAMS, PARAMS])
