@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from firstword.trace.recorder import Recorder
 from tests.cli.conftest import CHATML
 from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
 
-PARAMS = SamplingParams(seed=3, max_tokens=10, ignore_eos=True)
+PARAMS = SamplingParams(seed=3, max_tokens=10)
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +35,8 @@ def test_prompts_together_answer_as_each_alone(llm: LLM) -> None:
 
 
 def test_each_prompt_may_have_params_of_its_own(llm: LLM) -> None:
-    outputs = llm.generate(
-        ["a", "b"], [replace(PARAMS, max_tokens=2), replace(PARAMS, max_tokens=5)]
-    )
+    each = [SamplingParams(max_tokens=n, ignore_eos=True) for n in (2, 5)]
+    outputs = llm.generate(["a", "b"], each)
     assert [o.num_output_tokens for o in outputs] == [2, 5]
     with pytest.raises(ConfigError, match="2 sampling params for 1 prompts"):
         llm.generate(["a"], [PARAMS, PARAMS])

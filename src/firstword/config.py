@@ -59,7 +59,7 @@ class RopeScaling:
             if name != "kind" and scaling.get(name) is not None
         }
         for name, value in known.items():
-            _check_real(f"rope_scaling {name}", value, above=0)
+            _check_real(f"rope_scaling {name}", value, 0)
         result = cls(kind, **known)
         if kind == "llama3" and not result.low_freq_factor < result.high_freq_factor:
             raise ConfigError(
@@ -132,7 +132,8 @@ class ModelConfig:
             value = getattr(self, name)
             if not isinstance(value, int) or not 0 < value < 2**31:
                 raise ConfigError(f"config {name} is {value!r}: expected a whole number above 0")
-        for name, above in _REAL.items():
+        _check_real("config rms_norm_eps", self.rms_norm_eps, 0, or_equal=True)
+        for name, above in _ABOVE.items():
             if getattr(self, name) is not None:
                 _check_real(f"config {name}", getattr(self, name), above)
         if self.num_attention_heads % self.num_key_value_heads:
@@ -178,8 +179,7 @@ _POSITIVE = (
 )
 _REQUIRED = (*_POSITIVE, "rms_norm_eps")
 # What each number must be above; those that are None are not there.
-_REAL = {
-    "rms_norm_eps": 0.0,
+_ABOVE = {
     "rope_theta": 1.0,
     "rope_local_base_freq": 1.0,
     "query_pre_attn_scalar": 0.0,
@@ -187,9 +187,11 @@ _REAL = {
 }
 
 
-def _check_real(name: str, value: object, above: float) -> None:
-    if not isinstance(value, int | float) or not above < value < inf:
-        raise ConfigError(f"{name} is {value!r}: expected a number above {above:g}")
+def _check_real(name: str, value: object, low: float, *, or_equal: bool = False) -> None:
+    is_number = isinstance(value, int | float) and low <= value < inf
+    if not is_number or (value == low and not or_equal):
+        limit = f"of at least {low:g}" if or_equal else f"above {low:g}"
+        raise ConfigError(f"{name} is {value!r}: expected a number {limit}")
 
 
 def _fill_defaults(values: dict[str, Any], hf: Mapping[str, Any]) -> None:

@@ -1,4 +1,3 @@
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -82,7 +81,7 @@ def checkpoint_of(folder: Path, *infos: Info) -> Checkpoint:
     }
     keys: list[tuple[str | bytes, bytes]] = [("general.architecture", text_value("llama"))]
     keys += [(key, u32(number)) for key, number in whole.items()]
-    keys.append(("llama.attention.layer_norm_rms_epsilon", value(6, struct.pack("<f", 1e-5))))
+    keys.append(("llama.attention.layer_norm_rms_epsilon", value(6, bytes(4))))
     embedding = Info("token_embd.weight", (32, 1), offset=1024)
     path = RawGGUF(keys, [*infos, embedding], bytes(2048)).write(folder)
     return Checkpoint(GGUFFile.open(path))
