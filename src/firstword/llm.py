@@ -19,10 +19,10 @@ import numpy as np
 
 from firstword.batch import Float32Array, ForwardBatch
 from firstword.config import EngineConfig
+from firstword.engine.calibration import nominal_step_time
 from firstword.engine.engine import Engine, EngineModel
 from firstword.engine.outputs import RequestOutput, TextDelta
 from firstword.engine.runner import ReferenceRunner
-from firstword.engine.step import StepCost
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import Model, build_model, model_kv_spec
@@ -317,7 +317,7 @@ def _engine_model(loaded: _Loaded, tokenizer: Tokenizer) -> EngineModel:
         kv=loaded.spec,
         num_blocks=loaded.pool.num_blocks,
         cost_of=cost_of,
-        step_cost=StepCost(),
+        step_time=nominal_step_time(cost_of, len(loaded.spec.groups)),
     )
 
 

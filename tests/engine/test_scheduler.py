@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firstword.engine.request import Request
-from firstword.engine.step import SchedulerOutput, StepCost
+from firstword.engine.step import SchedulerOutput, StepTime
 from firstword.errors import CapacityError, ConfigError, PromptTooLongError
 from tests.fakes import Driver, full_group, sliding_group, state_group
 
@@ -91,7 +91,7 @@ def test_a_full_context_ends_it() -> None:
 
 
 def test_outputs_carry_the_time_and_the_prediction() -> None:
-    driver = Driver(cost=StepCost(5, 1, 0.5))
+    driver = Driver(step_time=StepTime(5, 1, 0.5))
     driver.clock.advance(3.5)
     driver.scheduler.add(Request("a", prompt(4), 5))
     output = driver.step()
@@ -185,17 +185,17 @@ def test_every_running_sequence_moves_in_every_step() -> None:
 
 
 def test_time_limits_chunks_but_never_stops_progress() -> None:
-    driver = Driver(cost=StepCost(ms_per_step=2, ms_per_token=1), step_time_budget_ms=8)
+    driver = Driver(step_time=StepTime(ms_per_step=2, ms_per_token=1), step_time_budget_ms=8)
     driver.scheduler.add(Request("a", prompt(20), 3))
     assert driver.step().num_tokens == 6
-    driver = Driver(cost=StepCost(ms_per_step=2, ms_per_token=1), step_time_budget_ms=1)
+    driver = Driver(step_time=StepTime(ms_per_step=2, ms_per_token=1), step_time_budget_ms=1)
     request = Request("a", prompt(20), 3)
     driver.run(request)
     assert {output.num_tokens for output in driver.outputs} == {1}
 
 
 def test_time_that_decodes_take_is_not_given_to_prompts() -> None:
-    driver = Driver(cost=StepCost(ms_per_token=1), step_time_budget_ms=4)
+    driver = Driver(step_time=StepTime(ms_per_token=1), step_time_budget_ms=4)
     driver.scheduler.add(Request("a", prompt(2), 9))
     driver.step()
     driver.scheduler.add(Request("b", prompt(10, 200), 2))

@@ -14,11 +14,19 @@ from dataclasses import dataclass, field, replace
 from firstword.batch import ForwardBatch, SampledToken, StepResult
 from firstword.config import EngineConfig
 from firstword.engine.batch_builder import build_step
+from firstword.engine.calibration import Calibration
 from firstword.engine.outputs import RequestMetrics, SequenceOutput
-from firstword.engine.request import Request, Sequence
+from firstword.engine.reports import (
+    StepMeasures,
+    finished_event,
+    schedule_events,
+    step_event,
+    token_event,
+)
+from firstword.engine.request import Request
 from firstword.engine.runner import Runner
 from firstword.engine.scheduler import Scheduler
-from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepCost
+from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepTime
 from firstword.errors import ConfigError, PromptTooLongError, SamplingError
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.spec import KVCacheSpec, kv_bytes
@@ -40,7 +48,7 @@ class EngineModel:
         kv: the KV groups.
         num_blocks: blocks of the KV pool.
         cost_of: FLOPs and bytes of a batch, for the events; None leaves them 0.
-        step_cost: predicts the time of a step, for the scheduler's budget.
+        step_time: predicts the time of a step, for the scheduler's budget.
     """
 
     vocab_size: int
@@ -50,7 +58,7 @@ class EngineModel:
     kv: KVCacheSpec
     num_blocks: int
     cost_of: Callable[[ForwardBatch], Cost] | None = None
-    step_cost: StepCost = field(default_factory=StepCost)
+    step_time: StepTime = field(default_factory=StepTime)
 
 
 @dataclass(frozen=True)
@@ -122,10 +130,11 @@ class Engine:
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
             step_time_budget_ms=config.step_time_budget_ms,
-            cost=model.step_cost,
+            step_time=model.step_time,
             enable_kv_cache=config.enable_kv_cache,
             clock=clock,
         )
+        self._calibration = Calibration(model.step_time)
         self._live: dict[str, _Live] = {}
 
     # --- requests ---
@@ -225,14 +234,15 @@ class Engine:
         if live is None:
             return
         for sequence in self.scheduler.abort(request_id):
-            self._emit_finished(request_id, sequence.index, "abort", None)
+            self.recorder.emit(finished_event(sequence, self.model.kv, self.clock()))
 
     def stop(self, request_id: str, sample_index: int, stop_string: str) -> None:
         """End one sequence because its text reached a stop string, unless it has ended already."""
         sequence = self._live[request_id].request.sequences[sample_index]
         if not sequence.is_finished:
             self.scheduler.finish(sequence, "stop", None)
-            self._emit_finished(request_id, sample_index, "stop", stop_string)
+            event = finished_event(sequence, self.model.kv, self.clock(), stop_string)
+            self.recorder.emit(event)
 
     def release(self, request_id: str) -> RequestMetrics:
         """What a finished request took; the engine then forgets it."""
@@ -245,7 +255,7 @@ class Engine:
             num_cached_tokens=sequences[0].num_cached_tokens,
             num_computed_tokens=live.num_computed,
             num_preemptions=sum(s.num_preemptions for s in sequences),
-            kv_bytes=sum(kv_bytes(self.model.kv, _num_positions(s)) for s in sequences),
+            kv_bytes=sum(kv_bytes(self.model.kv, s.num_positions) for s in sequences),
         )
 
     @property
@@ -266,7 +276,8 @@ class Engine:
             return []
         try:
             start = self.clock()
-            self._emit_schedule(output, start)
+            for event in schedule_events(output, start):
+                self.recorder.emit(event)
             params = {i: live.params for i, live in self._live.items()}
             num_candidates = self.config.num_top_logprobs
             step = build_step(output, self.model.kv, params, num_candidates)
@@ -280,7 +291,8 @@ class Engine:
         updates = self.scheduler.update(output, {k: t.token_id for k, t in sampled.items()})
         now = self.clock()
         self._account(output, updates, now)
-        self._emit_step(output, step.batch, result, (start, now))
+        self._calibrate(output, result)
+        self._report_step(output, step.batch, result, (start, now))
         if self.config.debug:
             self.scheduler.check_invariants()
         return failures + [self._report(output.step, u, sampled, now) for u in updates]
@@ -308,6 +320,27 @@ class Engine:
             live.first_token = now if live.first_token is None else live.first_token
             live.last_token = now
 
+    def _calibrate(self, output: SchedulerOutput, result: StepResult) -> None:
+        """Let predictions follow what steps take, where a time budget makes use of them."""
+        if self.config.step_time_budget_ms is not None:
+            actual = result.forward_ms + result.sampling_ms
+            self._calibration.observe(output.num_tokens, output.predicted_ms, actual)
+            self.scheduler.step_time = self._calibration.step_time
+
+    def _report_step(
+        self,
+        output: SchedulerOutput,
+        batch: ForwardBatch,
+        result: StepResult,
+        span: tuple[float, float],
+    ) -> None:
+        if not self.recorder.enabled:  # the cost of a step takes about half a millisecond
+            return
+        cost = self.model.cost_of(batch) if self.model.cost_of else Cost()
+        used = self.model.num_blocks - self.kv.num_free_blocks
+        measures = StepMeasures(*span, cost, used * self.model.kv.page_bytes)
+        self.recorder.emit(step_event(output, result, measures))
+
     def _report(
         self,
         step: int,
@@ -318,12 +351,9 @@ class Engine:
         sequence = update.sequence
         request_id = sequence.request.request_id
         token = sampled[request_id, sequence.index]
-        position = sequence.num_tokens - 1
-        self.recorder.emit(_token_event(request_id, sequence.index, step, position, token, now))
+        self.recorder.emit(token_event(sequence, step, token, now))
         if update.finished:
-            self._emit_finished(
-                request_id, sequence.index, str(sequence.finish_reason), sequence.stop_reason
-            )
+            self.recorder.emit(finished_event(sequence, self.model.kv, self.clock()))
         return SequenceOutput(
             request_id=request_id,
             sample_index=sequence.index,
@@ -334,87 +364,6 @@ class Engine:
             stop_reason=sequence.stop_reason if update.finished else None,
         )
 
-    # --- events ---
-
-    def _emit_schedule(self, output: SchedulerOutput, now: float) -> None:
-        for preemption in output.preemptions:
-            sequence = preemption.sequence
-            self.recorder.emit(
-                events.SequencePreempted(
-                    time=now,
-                    request_id=sequence.request.request_id,
-                    sample_index=sequence.index,
-                    num_lost_tokens=preemption.num_lost_tokens,
-                    reason=preemption.reason,
-                )
-            )
-        for sequence, hit in output.prefix_hits:
-            self.recorder.emit(
-                events.PrefixMatched(
-                    time=now,
-                    request_id=sequence.request.request_id,
-                    sample_index=sequence.index,
-                    num_cached_tokens=hit.num_tokens,
-                    num_copied_tokens=hit.num_copied_tokens,
-                )
-            )
-
-    def _emit_step(
-        self,
-        output: SchedulerOutput,
-        batch: ForwardBatch,
-        result: StepResult,
-        span: tuple[float, float],
-    ) -> None:
-        if not self.recorder.enabled:
-            return
-        cost = self.model.cost_of(batch) if self.model.cost_of else Cost()
-        used = self.model.num_blocks - self.kv.num_free_blocks
-        self.recorder.emit(
-            events.StepExecuted(
-                time=span[1],
-                step=output.step,
-                start=span[0],
-                chunks=tuple(
-                    events.ScheduledChunk(
-                        item.sequence.request.request_id,
-                        item.sequence.index,
-                        item.start,
-                        item.num_tokens,
-                    )
-                    for item in output.scheduled
-                ),
-                forward_ms=result.forward_ms,
-                sampling_ms=result.sampling_ms,
-                flops=cost.flops,
-                bytes_moved=cost.weight_bytes + cost.kv_bytes_read + cost.kv_bytes_written,
-                num_attended=cost.attended,
-                kv_bytes_in_use=used * self.model.kv.page_bytes,
-                predicted_ms=output.predicted_ms,
-            )
-        )
-
-    def _emit_finished(
-        self, request_id: str, sample_index: int, reason: str, stop_reason: str | int | None
-    ) -> None:
-        sequence = self._live[request_id].request.sequences[sample_index]
-        self.recorder.emit(
-            events.SequenceFinished(
-                time=self.clock(),
-                request_id=request_id,
-                sample_index=sample_index,
-                reason=reason,
-                stop_reason=stop_reason,
-                num_output_tokens=sequence.num_output_tokens,
-                kv_bytes=kv_bytes(self.model.kv, _num_positions(sequence)),
-            )
-        )
-
-
-def _num_positions(sequence: Sequence) -> int:
-    """Positions whose K/V a sequence needed: its last token never enters the model."""
-    return sequence.num_prompt_tokens + max(sequence.num_output_tokens - 1, 0)
-
 
 def _sampled_keys(output: SchedulerOutput) -> list[tuple[str, int]]:
     """Whose token each logits row becomes, in the order of the rows."""
@@ -423,23 +372,3 @@ def _sampled_keys(output: SchedulerOutput) -> list[tuple[str, int]]:
         for item in output.scheduled
         for index in item.samples
     ]
-
-
-def _token_event(
-    request_id: str, sample_index: int, step: int, position: int, token: SampledToken, now: float
-) -> events.TokenSampled:
-    return events.TokenSampled(
-        time=now,
-        request_id=request_id,
-        sample_index=sample_index,
-        step=step,
-        position=position,
-        token_id=token.token_id,
-        logprob=token.logprob,
-        probability=token.probability,
-        num_survivors=token.num_survivors,
-        uniform=token.uniform,
-        candidates=tuple(
-            events.TokenCandidate(c.token_id, c.logprob, c.probability) for c in token.candidates
-        ),
-    )
