@@ -192,7 +192,8 @@ def test_the_engines_seed_is_for_requests_without() -> None:
     it = rig(seed=7)
     it.engine.add_request("a", [1], GREEDY)
     it.engine.add_request("b", [1], replace(GREEDY, seed=8))
-    assert (it.engine.seed_of("a"), it.engine.seed_of("b")) == (7, 8)
+    it.engine.add_request("c", [1], replace(GREEDY, seed=0))
+    assert [it.engine.seed_of(name) for name in "abc"] == [7, 8, 0]
 
 
 def test_samples_of_a_request_differ_and_share_its_prompt() -> None:
