@@ -1,6 +1,6 @@
 """The step loop on a fake model: what is refused, when requests end, and failures.
 
-Not here: events and metrics (test_engine_reports).
+Not here: events and metrics (test_reporter).
 """
 
 from __future__ import annotations

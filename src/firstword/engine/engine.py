@@ -11,11 +11,12 @@ from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
 
-from firstword.batch import ForwardBatch, SampledToken, StepResult
+from firstword.batch import ForwardBatch, SampledToken
 from firstword.config import EngineConfig
 from firstword.engine.batch_builder import build_step
 from firstword.engine.outputs import RequestMetrics, SequenceOutput
-from firstword.engine.request import Request, Sequence
+from firstword.engine.reporter import Reporter, num_positions
+from firstword.engine.request import Request
 from firstword.engine.runner import Runner
 from firstword.engine.scheduler import Scheduler
 from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepCost
@@ -24,7 +25,6 @@ from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.spec import KVCacheSpec, kv_bytes
 from firstword.ops.cost import Cost
 from firstword.sampling.params import SamplingParams
-from firstword.trace import events
 from firstword.trace.recorder import NullRecorder, Recorder
 
 
@@ -109,6 +109,7 @@ class Engine:
     ) -> None:
         self.model, self.config, self.clock = model, config, clock
         self.recorder = recorder or NullRecorder()
+        self._reporter = Reporter(self.recorder, model.kv, model.cost_of, clock)
         self._runner = runner
         self.kv = KVCacheManager(
             model.kv,
@@ -171,19 +172,8 @@ class Engine:
         )
         num_waiting = self.scheduler.num_waiting
         self.scheduler.add(request)
-        live = self._live[request_id] = _Live(request, params, arrival)
-        self.recorder.emit(
-            events.RequestQueued(
-                time=self.clock(),
-                request_id=request_id,
-                num_prompt_tokens=len(prompt_token_ids),
-                max_tokens=params.max_tokens,
-                n=params.n,
-                strategy=params.strategy,
-                seed=live.seed,
-                num_waiting=num_waiting,
-            )
-        )
+        self._live[request_id] = _Live(request, params, arrival)
+        self._reporter.queued(request, params, num_waiting)
 
     def _check(self, request_id: str, prompt_token_ids: SequenceOf[int]) -> None:
         if request_id in self._live:
@@ -225,14 +215,14 @@ class Engine:
         if live is None:
             return
         for sequence in self.scheduler.abort(request_id):
-            self._emit_finished(request_id, sequence.index, "abort", None)
+            self._reporter.finished(sequence)
 
     def stop(self, request_id: str, sample_index: int, stop_string: str) -> None:
         """End one sequence because its text reached a stop string, unless it has ended already."""
         sequence = self._live[request_id].request.sequences[sample_index]
         if not sequence.is_finished:
             self.scheduler.finish(sequence, "stop", None)
-            self._emit_finished(request_id, sample_index, "stop", stop_string)
+            self._reporter.finished(sequence, stop_string)
 
     def release(self, request_id: str) -> RequestMetrics:
         """What a finished request took; the engine then forgets it."""
@@ -245,7 +235,7 @@ class Engine:
             num_cached_tokens=sequences[0].num_cached_tokens,
             num_computed_tokens=live.num_computed,
             num_preemptions=sum(s.num_preemptions for s in sequences),
-            kv_bytes=sum(kv_bytes(self.model.kv, _num_positions(s)) for s in sequences),
+            kv_bytes=sum(kv_bytes(self.model.kv, num_positions(s)) for s in sequences),
         )
 
     @property
@@ -266,7 +256,7 @@ class Engine:
             return []
         try:
             start = self.clock()
-            self._emit_schedule(output, start)
+            self._reporter.scheduled(output, start)
             params = {i: live.params for i, live in self._live.items()}
             num_candidates = self.config.num_top_logprobs
             step = build_step(output, self.model.kv, params, num_candidates)
@@ -280,7 +270,10 @@ class Engine:
         updates = self.scheduler.update(output, {k: t.token_id for k, t in sampled.items()})
         now = self.clock()
         self._account(output, updates, now)
-        self._emit_step(output, step.batch, result, (start, now))
+        num_used = self.model.num_blocks - self.kv.num_free_blocks
+        self._reporter.executed(
+            output, step.batch, result, span=(start, now), num_blocks_used=num_used
+        )
         if self.config.debug:
             self.scheduler.check_invariants()
         return failures + [self._report(output.step, u, sampled, now) for u in updates]
@@ -318,12 +311,9 @@ class Engine:
         sequence = update.sequence
         request_id = sequence.request.request_id
         token = sampled[request_id, sequence.index]
-        position = sequence.num_tokens - 1
-        self.recorder.emit(_token_event(request_id, sequence.index, step, position, token, now))
+        self._reporter.sampled(sequence, token, step, now)
         if update.finished:
-            self._emit_finished(
-                request_id, sequence.index, str(sequence.finish_reason), sequence.stop_reason
-            )
+            self._reporter.finished(sequence, sequence.stop_reason)
         return SequenceOutput(
             request_id=request_id,
             sample_index=sequence.index,
@@ -334,87 +324,6 @@ class Engine:
             stop_reason=sequence.stop_reason if update.finished else None,
         )
 
-    # --- events ---
-
-    def _emit_schedule(self, output: SchedulerOutput, now: float) -> None:
-        for preemption in output.preemptions:
-            sequence = preemption.sequence
-            self.recorder.emit(
-                events.SequencePreempted(
-                    time=now,
-                    request_id=sequence.request.request_id,
-                    sample_index=sequence.index,
-                    num_lost_tokens=preemption.num_lost_tokens,
-                    reason=preemption.reason,
-                )
-            )
-        for sequence, hit in output.prefix_hits:
-            self.recorder.emit(
-                events.PrefixMatched(
-                    time=now,
-                    request_id=sequence.request.request_id,
-                    sample_index=sequence.index,
-                    num_cached_tokens=hit.num_tokens,
-                    num_copied_tokens=hit.num_copied_tokens,
-                )
-            )
-
-    def _emit_step(
-        self,
-        output: SchedulerOutput,
-        batch: ForwardBatch,
-        result: StepResult,
-        span: tuple[float, float],
-    ) -> None:
-        if not self.recorder.enabled:
-            return
-        cost = self.model.cost_of(batch) if self.model.cost_of else Cost()
-        used = self.model.num_blocks - self.kv.num_free_blocks
-        self.recorder.emit(
-            events.StepExecuted(
-                time=span[1],
-                step=output.step,
-                start=span[0],
-                chunks=tuple(
-                    events.ScheduledChunk(
-                        item.sequence.request.request_id,
-                        item.sequence.index,
-                        item.start,
-                        item.num_tokens,
-                    )
-                    for item in output.scheduled
-                ),
-                forward_ms=result.forward_ms,
-                sampling_ms=result.sampling_ms,
-                flops=cost.flops,
-                bytes_moved=cost.weight_bytes + cost.kv_bytes_read + cost.kv_bytes_written,
-                num_attended=cost.attended,
-                kv_bytes_in_use=used * self.model.kv.page_bytes,
-                predicted_ms=output.predicted_ms,
-            )
-        )
-
-    def _emit_finished(
-        self, request_id: str, sample_index: int, reason: str, stop_reason: str | int | None
-    ) -> None:
-        sequence = self._live[request_id].request.sequences[sample_index]
-        self.recorder.emit(
-            events.SequenceFinished(
-                time=self.clock(),
-                request_id=request_id,
-                sample_index=sample_index,
-                reason=reason,
-                stop_reason=stop_reason,
-                num_output_tokens=sequence.num_output_tokens,
-                kv_bytes=kv_bytes(self.model.kv, _num_positions(sequence)),
-            )
-        )
-
-
-def _num_positions(sequence: Sequence) -> int:
-    """Positions whose K/V a sequence needed: its last token never enters the model."""
-    return sequence.num_prompt_tokens + max(sequence.num_output_tokens - 1, 0)
-
 
 def _sampled_keys(output: SchedulerOutput) -> list[tuple[str, int]]:
     """Whose token each logits row becomes, in the order of the rows."""
@@ -423,23 +332,3 @@ def _sampled_keys(output: SchedulerOutput) -> list[tuple[str, int]]:
         for item in output.scheduled
         for index in item.samples
     ]
-
-
-def _token_event(
-    request_id: str, sample_index: int, step: int, position: int, token: SampledToken, now: float
-) -> events.TokenSampled:
-    return events.TokenSampled(
-        time=now,
-        request_id=request_id,
-        sample_index=sample_index,
-        step=step,
-        position=position,
-        token_id=token.token_id,
-        logprob=token.logprob,
-        probability=token.probability,
-        num_survivors=token.num_survivors,
-        uniform=token.uniform,
-        candidates=tuple(
-            events.TokenCandidate(c.token_id, c.logprob, c.probability) for c in token.candidates
-        ),
-    )

@@ -1,4 +1,4 @@
-"""The step loop on a fake model: what its events and metrics say."""
+"""What an engine on a fake model reports: its events and metrics."""
 
 from __future__ import annotations
 
