@@ -16,7 +16,7 @@ from firstword.config import EngineConfig
 from firstword.engine.batch_builder import build_step
 from firstword.engine.outputs import RequestMetrics, SequenceOutput
 from firstword.engine.reporter import Reporter, num_positions
-from firstword.engine.request import Request
+from firstword.engine.request import Request, Sequence
 from firstword.engine.runner import Runner
 from firstword.engine.scheduler import Scheduler
 from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepCost
@@ -26,6 +26,8 @@ from firstword.kvcache.spec import KVCacheSpec, kv_bytes
 from firstword.ops.cost import Cost
 from firstword.sampling.params import SamplingParams
 from firstword.trace.recorder import NullRecorder, Recorder
+
+SampleKey = tuple[str, int]  # request id and sample index
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ class Engine:
             clock=clock,
         )
         self._live: dict[str, _Live] = {}
+        self._undelivered: list[SequenceOutput] = []
 
     # --- requests ---
 
@@ -227,6 +230,7 @@ class Engine:
     def release(self, request_id: str) -> RequestMetrics:
         """What a finished request took; the engine then forgets it."""
         live = self._live.pop(request_id)
+        self._undelivered = [o for o in self._undelivered if o.request_id != request_id]
         sequences = live.request.sequences
         end = live.last_token if live.last_token is not None else self.clock()
         return RequestMetrics(
@@ -241,7 +245,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        return self.scheduler.has_work
+        return bool(self._undelivered) or self.scheduler.has_work
 
     # --- steps ---
 
@@ -249,11 +253,16 @@ class Engine:
         """Run one step; returns the new tokens.
 
         When the step is interrupted or fails, its sequences go back to the queue to be computed
-        again, all others stay as they are, and the exception goes on.
+        again, all others stay as they are, and the exception goes on. Tokens that were there by
+        then come out of the next step.
         """
         output = self.scheduler.schedule()
-        if output is None:
-            return []
+        if output is not None:
+            self._run(output)
+        outputs, self._undelivered = self._undelivered, []
+        return outputs
+
+    def _run(self, output: SchedulerOutput) -> None:
         try:
             start = self.clock()
             self._reporter.scheduled(output, start)
@@ -262,34 +271,36 @@ class Engine:
             step = build_step(output, self.model.kv, params, num_candidates)
             result = self._runner.collect(self._runner.submit(step))
             outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
-            failures = self._end_failed(outcomes)
+            self._end_failed(outcomes)
         except BaseException:
             self.scheduler.discard(output)
             raise
         sampled = {k: t for k, t in outcomes.items() if isinstance(t, SampledToken)}
         updates = self.scheduler.update(output, {k: t.token_id for k, t in sampled.items()})
+        # Before anybody is told of the step: a listener may raise, or take its time.
+        self._undelivered += [_output_of(update, sampled) for update in updates]
         now = self.clock()
         self._account(output, updates, now)
         num_used = self.model.num_blocks - self.kv.num_free_blocks
         self._reporter.executed(
             output, step.batch, result, span=(start, now), num_blocks_used=num_used
         )
+        for update in updates:
+            sequence = update.sequence
+            self._reporter.sampled(sequence, sampled[_key(sequence)], output.step, now)
+            if update.finished:
+                self._reporter.finished(sequence, sequence.stop_reason)
         if self.config.debug:
             self.scheduler.check_invariants()
-        return failures + [self._report(output.step, u, sampled, now) for u in updates]
 
-    def _end_failed(
-        self, outcomes: dict[tuple[str, int], SampledToken | SamplingError]
-    ) -> list[SequenceOutput]:
+    def _end_failed(self, outcomes: dict[SampleKey, SampledToken | SamplingError]) -> None:
         """End the requests of rows that gave no token; the others in the step go on."""
-        failures = []
         for (request_id, index), outcome in outcomes.items():
             if isinstance(outcome, SamplingError):
-                self.abort(request_id)
-                failures.append(
+                self._undelivered.append(
                     SequenceOutput(request_id, index, -1, 0.0, (), "abort", None, error=outcome)
                 )
-        return failures
+                self.abort(request_id)
 
     def _account(
         self, output: SchedulerOutput, updates: SequenceOf[SequenceUpdate], now: float
@@ -301,31 +312,26 @@ class Engine:
             live.first_token = now if live.first_token is None else live.first_token
             live.last_token = now
 
-    def _report(
-        self,
-        step: int,
-        update: SequenceUpdate,
-        sampled: dict[tuple[str, int], SampledToken],
-        now: float,
-    ) -> SequenceOutput:
-        sequence = update.sequence
-        request_id = sequence.request.request_id
-        token = sampled[request_id, sequence.index]
-        self._reporter.sampled(sequence, token, step, now)
-        if update.finished:
-            self._reporter.finished(sequence, sequence.stop_reason)
-        return SequenceOutput(
-            request_id=request_id,
-            sample_index=sequence.index,
-            token_id=token.token_id,
-            logprob=token.logprob,
-            candidates=token.candidates,
-            finish_reason=sequence.finish_reason if update.finished else None,
-            stop_reason=sequence.stop_reason if update.finished else None,
-        )
+
+def _key(sequence: Sequence) -> SampleKey:
+    return sequence.request.request_id, sequence.index
 
 
-def _sampled_keys(output: SchedulerOutput) -> list[tuple[str, int]]:
+def _output_of(update: SequenceUpdate, sampled: dict[SampleKey, SampledToken]) -> SequenceOutput:
+    sequence = update.sequence
+    token = sampled[_key(sequence)]
+    return SequenceOutput(
+        request_id=sequence.request.request_id,
+        sample_index=sequence.index,
+        token_id=token.token_id,
+        logprob=token.logprob,
+        candidates=token.candidates,
+        finish_reason=sequence.finish_reason if update.finished else None,
+        stop_reason=sequence.stop_reason if update.finished else None,
+    )
+
+
+def _sampled_keys(output: SchedulerOutput) -> list[SampleKey]:
     """Whose token each logits row becomes, in the order of the rows."""
     return [
         (item.sequence.request.request_id, index)
