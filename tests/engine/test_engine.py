@@ -1,6 +1,6 @@
 """The step loop on a fake model: what is refused, when requests end, and failures.
 
-Not here: events and metrics (test_engine_reports).
+Not here: events and metrics (test_reporter).
 """
 
 from __future__ import annotations
@@ -192,7 +192,8 @@ def test_the_engines_seed_is_for_requests_without() -> None:
     it = rig(seed=7)
     it.engine.add_request("a", [1], GREEDY)
     it.engine.add_request("b", [1], replace(GREEDY, seed=8))
-    assert (it.engine.seed_of("a"), it.engine.seed_of("b")) == (7, 8)
+    it.engine.add_request("c", [1], replace(GREEDY, seed=0))
+    assert [it.engine.seed_of(name) for name in "abc"] == [7, 8, 0]
 
 
 def test_samples_of_a_request_differ_and_share_its_prompt() -> None:
@@ -296,6 +297,51 @@ def test_an_interruption_before_the_model_runs_is_harmless_too() -> None:
     with pytest.raises(KeyboardInterrupt):
         it.engine.step()
     assert it.run()["a"] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "kind", [events.StepExecuted, events.TokenSampled, events.SequenceFinished]
+)
+@pytest.mark.parametrize("broken", [frozenset[int](), frozenset({9})], ids=["sound", "failing"])
+def test_an_interruption_after_the_model_ran_loses_no_token(
+    kind: type[Event], broken: frozenset[int]
+) -> None:
+    it = rig()
+    it.runner.broken = broken
+    it.engine.add_request("a", [1], GREEDY)
+    it.engine.add_request("b", [6], GREEDY)
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, kind):
+            stop_listening()
+            raise KeyboardInterrupt
+
+    stop_listening = it.engine.recorder.listen(interrupt)
+    outputs: list[SequenceOutput] = []
+    with pytest.raises(KeyboardInterrupt):
+        outputs += it.outputs()
+    outputs += it.outputs()
+    last = -1 if broken else 10
+    assert by_name(outputs) == {"a": [2, 3, 4, 5], "b": [7, 8, 9, last]}
+    assert it.num_free == BLOCKS
+
+
+def test_what_a_released_request_was_owed_is_dropped_with_it() -> None:
+    it = rig()
+    it.engine.add_request("a", [1], GREEDY)
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, events.TokenSampled):
+            stop_listening()
+            raise KeyboardInterrupt
+
+    stop_listening = it.engine.recorder.listen(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        it.engine.step()
+    it.engine.abort("a")
+    it.engine.release("a")
+    assert not it.engine.has_work
+    assert it.engine.step() == []
 
 
 def test_an_interrupted_request_can_be_aborted() -> None:

@@ -120,6 +120,9 @@ def test_windows_bound_what_is_kept(tmp_path: Path) -> None:
     assert 18 * per_layer * 32_768 == 603_979_776
     assert (plan.sliding_window, plan.num_sliding_layers) == (512, 15)
     assert plan.num_parameters == 268_098_176
+    many = plan_of(tmp_path, GEMMA_270M, users=7, context=1000)
+    assert many.kv_bytes_one_user == per_layer * (3 * 1000 + 15 * 512)
+    assert many.kv_bytes_all_users == 7 * many.kv_bytes_one_user
 
 
 def test_a_window_that_no_layer_uses_is_not_shown(tmp_path: Path) -> None:

@@ -16,14 +16,8 @@ from firstword.config import EngineConfig
 from firstword.engine.batch_builder import build_step
 from firstword.engine.calibration import Calibration
 from firstword.engine.outputs import RequestMetrics, SequenceOutput
-from firstword.engine.reports import (
-    StepMeasures,
-    finished_event,
-    schedule_events,
-    step_event,
-    token_event,
-)
-from firstword.engine.request import Request
+from firstword.engine.reporter import Reporter
+from firstword.engine.request import Request, Sequence
 from firstword.engine.runner import Runner
 from firstword.engine.scheduler import Scheduler
 from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepTime
@@ -32,8 +26,9 @@ from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.spec import KVCacheSpec, kv_bytes
 from firstword.ops.cost import Cost
 from firstword.sampling.params import SamplingParams
-from firstword.trace import events
 from firstword.trace.recorder import NullRecorder, Recorder
+
+SampleKey = tuple[str, int]  # request id and sample index
 
 
 @dataclass(frozen=True)
@@ -117,6 +112,7 @@ class Engine:
     ) -> None:
         self.model, self.config, self.clock = model, config, clock
         self.recorder = recorder or NullRecorder()
+        self._reporter = Reporter(self.recorder, model.kv, model.cost_of, clock)
         self._runner = runner
         self.kv = KVCacheManager(
             model.kv,
@@ -134,8 +130,9 @@ class Engine:
             enable_kv_cache=config.enable_kv_cache,
             clock=clock,
         )
-        self._calibration = Calibration(model.step_time)
         self._live: dict[str, _Live] = {}
+        self._undelivered: list[SequenceOutput] = []
+        self._calibration = Calibration(model.step_time)
 
     # --- requests ---
 
@@ -180,19 +177,8 @@ class Engine:
         )
         num_waiting = self.scheduler.num_waiting
         self.scheduler.add(request)
-        live = self._live[request_id] = _Live(request, params, arrival)
-        self.recorder.emit(
-            events.RequestQueued(
-                time=self.clock(),
-                request_id=request_id,
-                num_prompt_tokens=len(prompt_token_ids),
-                max_tokens=params.max_tokens,
-                n=params.n,
-                strategy=params.strategy,
-                seed=live.seed,
-                num_waiting=num_waiting,
-            )
-        )
+        self._live[request_id] = _Live(request, params, arrival)
+        self._reporter.queued(request, params, num_waiting)
 
     def _check(self, request_id: str, prompt_token_ids: SequenceOf[int]) -> None:
         if request_id in self._live:
@@ -234,19 +220,19 @@ class Engine:
         if live is None:
             return
         for sequence in self.scheduler.abort(request_id):
-            self.recorder.emit(finished_event(sequence, self.model.kv, self.clock()))
+            self._reporter.finished(sequence)
 
     def stop(self, request_id: str, sample_index: int, stop_string: str) -> None:
         """End one sequence because its text reached a stop string, unless it has ended already."""
         sequence = self._live[request_id].request.sequences[sample_index]
         if not sequence.is_finished:
             self.scheduler.finish(sequence, "stop", None)
-            event = finished_event(sequence, self.model.kv, self.clock(), stop_string)
-            self.recorder.emit(event)
+            self._reporter.finished(sequence, stop_string)
 
     def release(self, request_id: str) -> RequestMetrics:
         """What a finished request took; the engine then forgets it."""
         live = self._live.pop(request_id)
+        self._undelivered = [o for o in self._undelivered if o.request_id != request_id]
         sequences = live.request.sequences
         end = live.last_token if live.last_token is not None else self.clock()
         return RequestMetrics(
@@ -261,7 +247,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        return self.scheduler.has_work
+        return bool(self._undelivered) or self.scheduler.has_work
 
     # --- steps ---
 
@@ -269,46 +255,62 @@ class Engine:
         """Run one step; returns the new tokens.
 
         When the step is interrupted or fails, its sequences go back to the queue to be computed
-        again, all others stay as they are, and the exception goes on.
+        again, all others stay as they are, and the exception goes on. Tokens that were there by
+        then come out of the next step.
         """
         output = self.scheduler.schedule()
-        if output is None:
-            return []
+        if output is not None:
+            self._run(output)
+        outputs, self._undelivered = self._undelivered, []
+        return outputs
+
+    def _run(self, output: SchedulerOutput) -> None:
         try:
             start = self.clock()
-            for event in schedule_events(output, start):
-                self.recorder.emit(event)
+            self._reporter.scheduled(output, start)
             params = {i: live.params for i, live in self._live.items()}
             num_candidates = self.config.num_top_logprobs
             step = build_step(output, self.model.kv, params, num_candidates)
             result = self._runner.collect(self._runner.submit(step))
             outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
-            failures = self._end_failed(outcomes)
+            self._end_failed(outcomes)
         except BaseException:
             self.scheduler.discard(output)
             raise
         sampled = {k: t for k, t in outcomes.items() if isinstance(t, SampledToken)}
         updates = self.scheduler.update(output, {k: t.token_id for k, t in sampled.items()})
+        # Before anybody is told of the step: a listener may raise, or take its time.
+        self._undelivered += [_output_of(update, sampled) for update in updates]
         now = self.clock()
         self._account(output, updates, now)
         self._calibrate(output, result)
-        self._report_step(output, step.batch, result, (start, now))
+        num_used = self.model.num_blocks - self.kv.num_free_blocks
+        self._reporter.executed(
+            output, step.batch, result, span=(start, now), num_blocks_used=num_used
+        )
+        for update in updates:
+            sequence = update.sequence
+            self._reporter.sampled(sequence, sampled[_key(sequence)], output.step, now)
+            if update.finished:
+                self._reporter.finished(sequence, sequence.stop_reason)
         if self.config.debug:
             self.scheduler.check_invariants()
-        return failures + [self._report(output.step, u, sampled, now) for u in updates]
 
-    def _end_failed(
-        self, outcomes: dict[tuple[str, int], SampledToken | SamplingError]
-    ) -> list[SequenceOutput]:
+    def _end_failed(self, outcomes: dict[SampleKey, SampledToken | SamplingError]) -> None:
         """End the requests of rows that gave no token; the others in the step go on."""
-        failures = []
         for (request_id, index), outcome in outcomes.items():
             if isinstance(outcome, SamplingError):
-                self.abort(request_id)
-                failures.append(
+                self._undelivered.append(
                     SequenceOutput(request_id, index, -1, 0.0, (), "abort", None, error=outcome)
                 )
-        return failures
+                self.abort(request_id)
+
+    def _calibrate(self, output: SchedulerOutput, result: StepResult) -> None:
+        """Let predictions follow what steps take, where a time budget makes use of them."""
+        if self.config.step_time_budget_ms is not None:
+            actual = result.forward_ms + result.sampling_ms
+            self._calibration.observe(output.num_tokens, output.predicted_ms, actual)
+            self.scheduler.step_time = self._calibration.step_time
 
     def _account(
         self, output: SchedulerOutput, updates: SequenceOf[SequenceUpdate], now: float
@@ -320,52 +322,26 @@ class Engine:
             live.first_token = now if live.first_token is None else live.first_token
             live.last_token = now
 
-    def _calibrate(self, output: SchedulerOutput, result: StepResult) -> None:
-        """Let predictions follow what steps take, where a time budget makes use of them."""
-        if self.config.step_time_budget_ms is not None:
-            actual = result.forward_ms + result.sampling_ms
-            self._calibration.observe(output.num_tokens, output.predicted_ms, actual)
-            self.scheduler.step_time = self._calibration.step_time
 
-    def _report_step(
-        self,
-        output: SchedulerOutput,
-        batch: ForwardBatch,
-        result: StepResult,
-        span: tuple[float, float],
-    ) -> None:
-        if not self.recorder.enabled:  # the cost of a step takes about half a millisecond
-            return
-        cost = self.model.cost_of(batch) if self.model.cost_of else Cost()
-        used = self.model.num_blocks - self.kv.num_free_blocks
-        measures = StepMeasures(*span, cost, used * self.model.kv.page_bytes)
-        self.recorder.emit(step_event(output, result, measures))
-
-    def _report(
-        self,
-        step: int,
-        update: SequenceUpdate,
-        sampled: dict[tuple[str, int], SampledToken],
-        now: float,
-    ) -> SequenceOutput:
-        sequence = update.sequence
-        request_id = sequence.request.request_id
-        token = sampled[request_id, sequence.index]
-        self.recorder.emit(token_event(sequence, step, token, now))
-        if update.finished:
-            self.recorder.emit(finished_event(sequence, self.model.kv, self.clock()))
-        return SequenceOutput(
-            request_id=request_id,
-            sample_index=sequence.index,
-            token_id=token.token_id,
-            logprob=token.logprob,
-            candidates=token.candidates,
-            finish_reason=sequence.finish_reason if update.finished else None,
-            stop_reason=sequence.stop_reason if update.finished else None,
-        )
+def _key(sequence: Sequence) -> SampleKey:
+    return sequence.request.request_id, sequence.index
 
 
-def _sampled_keys(output: SchedulerOutput) -> list[tuple[str, int]]:
+def _output_of(update: SequenceUpdate, sampled: dict[SampleKey, SampledToken]) -> SequenceOutput:
+    sequence = update.sequence
+    token = sampled[_key(sequence)]
+    return SequenceOutput(
+        request_id=sequence.request.request_id,
+        sample_index=sequence.index,
+        token_id=token.token_id,
+        logprob=token.logprob,
+        candidates=token.candidates,
+        finish_reason=sequence.finish_reason if update.finished else None,
+        stop_reason=sequence.stop_reason if update.finished else None,
+    )
+
+
+def _sampled_keys(output: SchedulerOutput) -> list[SampleKey]:
     """Whose token each logits row becomes, in the order of the rows."""
     return [
         (item.sequence.request.request_id, index)

@@ -1,4 +1,4 @@
-"""The step loop on a fake model: what its events and metrics say."""
+"""What an engine on a fake model reports: its events and metrics."""
 
 from __future__ import annotations
 
@@ -129,14 +129,18 @@ def test_events_come_in_the_order_of_what_happened() -> None:
     assert [(e.step, e.position, e.token_id) for e in tokens] == [(2, 10, 10), (3, 11, 11)]
 
 
-def test_a_preempted_sequence_comes_to_the_same_tokens_and_says_so() -> None:
-    """Two sequences of nine blocks each do not fit a pool of twelve."""
+def small_rig(num_blocks: int) -> Rig:
     clock, recorder, seen = FakeClock(), Recorder(), list[Event]()
     recorder.listen(seen.append)
-    model = EngineModel(VOCAB, CONTEXT, frozenset(), "f", SPEC, num_blocks=12)
+    model = EngineModel(VOCAB, CONTEXT, frozenset(), "f", SPEC, num_blocks)
     config = EngineConfig(debug=True, enable_prefix_caching=False)
     runner = SuccessorRunner(clock)
-    it = Rig(Engine(runner, model, config, recorder=recorder, clock=clock), runner, clock, seen)
+    return Rig(Engine(runner, model, config, recorder=recorder, clock=clock), runner, clock, seen)
+
+
+def test_a_preempted_sequence_comes_to_the_same_tokens_and_says_so() -> None:
+    """Two sequences of eight blocks each do not fit a pool of twelve."""
+    it = small_rig(num_blocks=12)
     params = SamplingParams(temperature=5.0, seed=4, max_tokens=24)
     for name in ("a", "b"):
         it.engine.add_request(name, list(range(8)), params)
@@ -152,6 +156,31 @@ def test_a_preempted_sequence_comes_to_the_same_tokens_and_says_so() -> None:
     metrics = it.engine.release("b")
     assert metrics.num_preemptions == len(lost)
     assert metrics.num_computed_tokens == 31 + sum(e.num_lost_tokens for e in lost)
+
+
+def test_whose_key_holds_most_is_preempted_though_another_is_younger() -> None:
+    it = small_rig(num_blocks=14)
+    params = replace(GREEDY, max_tokens=20)
+    for name, key in (("a", "many"), ("b", "many"), ("c", "one")):
+        it.engine.add_request(name, list(range(8)), params, RequestOptions(key=key))
+    it.run()
+    lost = [e for e in it.events if isinstance(e, events.SequencePreempted)]
+    assert lost[0].request_id == "b"  # without keys it would be "c"
+
+
+def test_models_share_no_blocks() -> None:
+    """The fingerprint is part of every key: blocks kept on disk may meet another model."""
+    keys = []
+    for fingerprint in ("one", "two", "one"):
+        clock = FakeClock()
+        model = EngineModel(VOCAB, CONTEXT, frozenset(), fingerprint, SPEC, BLOCKS)
+        engine = Engine(SuccessorRunner(clock), model, EngineConfig(), clock=clock)
+        engine.add_request("a", list(range(8)), GREEDY)
+        sequence = engine._live["a"].request.sequences[0]
+        engine.step()
+        keys.append(tuple(sequence.block_keys))
+    assert keys[0] == keys[2]
+    assert not set(keys[0]) & set(keys[1])
 
 
 def test_candidates_are_recorded_for_events_and_for_requests_that_want_them() -> None:
