@@ -38,7 +38,7 @@ from firstword.trace import events
 from firstword.trace.explain import explain
 from firstword.trace.explanation import Explanation
 from firstword.trace.recorder import NullRecorder, Recorder
-from firstword.weights.catalogue import resolve
+from firstword.weights.catalogue import DEFAULT_MODEL, resolve
 from firstword.weights.checkpoint import Checkpoint, open_checkpoint
 
 Numerics = Literal["blas", "exact", "int8"]
@@ -74,7 +74,7 @@ class LLM:
         self.config = config or EngineConfig()
         self.threads = _set_threads(threads)
         path = resolve(None if model is None else str(model))
-        self.name = str(model) if model is not None else path.name
+        self.name = DEFAULT_MODEL if model is None else str(model)
         loaded = _load(path, self.config, numerics)
         self.checkpoint, self.kv_spec, self.pool = loaded.checkpoint, loaded.spec, loaded.pool
         self.model_config = loaded.checkpoint.config

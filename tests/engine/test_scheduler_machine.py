@@ -144,10 +144,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.check_progress()
 
     @precondition(lambda self: self.output is not None)
-    @rule()
-    def fail(self) -> None:
-        """The step is interrupted before it has written anything."""
+    @rule(has_written=st.booleans())
+    def fail(self, has_written: bool) -> None:
+        """The step is interrupted, before or after it has written something."""
         assert self.output is not None
+        if has_written:
+            self.driver.runner.run(self.output)
         self.driver.scheduler.discard(self.output)
         self.output = None
 

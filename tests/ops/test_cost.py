@@ -199,6 +199,29 @@ def test_a_kept_result_does_not_change_with_the_next_step() -> None:
     assert first.total.flops == flops
 
 
+def test_what_one_batch_sees_is_not_taken_for_another() -> None:
+    ops, kv, spec = CostOps(), CostPool(SPEC, 8), AttentionSpec(0, 0, 0, H, K, HEAD, 1.0)
+    for start in (0, 9, 99):
+        ops.paged_attention(Shape(1, H * HEAD), planned_batch([(start, 1)], 2), kv, spec)
+    assert ops.cost.total.attended == 1 + 10 + 100
+
+
+def test_a_result_asked_for_within_a_step_stays_as_it_is() -> None:
+    ops = CostOps()
+    ops.softcap(Shape(2, 3), 1.0)
+    early = ops.cost
+    ops.softcap(Shape(2, 3), 1.0)
+    assert 2 * early.total.flops == ops.cost.total.flops
+
+
+def test_a_weight_used_twice_in_a_step_is_read_once() -> None:
+    ops = CostOps()
+    weight = ops.prepare("linear", [tensor("w", 8, 8)])
+    ops.linear(ops.linear(Shape(3, 8), weight), weight)
+    assert ops.cost.total.weight_bytes == 8 * 8 * 4
+    assert ops.cost.total.flops == 2 * 2 * 3 * 8 * 8
+
+
 def test_block_copies_are_pages_read_and_written() -> None:
     ops = CostOps()
     batch = replace(planned_batch([(0, 1)], 2), block_copies=(CopySpan(0, 1, 5),) * 2)

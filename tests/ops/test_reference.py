@@ -145,8 +145,8 @@ def test_rope_turns_pairs_as_complex_numbers(
     heads = x.reshape(9, 3, 8).astype(np.float64)
     pairs = heads.reshape(9, 3, 4, 2) if interleaved else heads.reshape(9, 3, 2, 4).swapaxes(2, 3)
     numbers = pairs[..., 0] + 1j * pairs[..., 1]  # [T, H, d / 2]
-    angles = batch.positions[:, None, None] * np.array(inv_freq)
-    turned = numbers * np.exp(1j * angles) * factor
+    angles = batch.positions[:, None, None].astype(np.float32) * np.array(inv_freq, np.float32)
+    turned = numbers * np.exp(1j * angles.astype(np.float64)) * factor
     parts = np.stack([turned.real, turned.imag], axis=3)
     expected = (parts if interleaved else parts.swapaxes(2, 3)).reshape(9, 24)
     out = ops.rope(x, batch, spec)

@@ -209,6 +209,12 @@ def test_large_scores_do_not_overflow(attend: Attend) -> None:
 
 
 @BOTH
+def test_sinks_far_above_every_score_take_everything(attend: Attend) -> None:
+    out = run_chunks(attend, replace(attention_spec(), sinks=(1000.0,) * 6), [0, N])
+    assert not out.any()
+
+
+@BOTH
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_keys_and_values_in_half_precision(attend: Attend, dtype: str) -> None:
     spec = attention_spec()

@@ -89,7 +89,9 @@ SCORES = {
     for rank, piece in enumerate(["ab", "▁a", "bb", "aab", "▁aab", "ba", "abb", "▁", "a", "b"])
 }
 
-SENTENCEPIECE = sentencepiece_pipeline(Vocabulary.from_gguf(sentencepiece(SCORES), "x"))
+SENTENCEPIECE = sentencepiece_pipeline(
+    Vocabulary.from_gguf(sentencepiece(dict(sorted(SCORES.items()))), "x")
+)
 
 
 def best_score_first(text: str) -> list[str]:

@@ -28,9 +28,10 @@ MERGES = ["a b", "ab c", "Ġ a", "Ġ ab", "Ġ abc"]
 BYTE_LEVEL = Tokenizer.from_gguf(byte_level(MERGES, user_defined=["<ab>", "  "]), "test.gguf")
 SENTENCEPIECE = Tokenizer.from_gguf(sentencepiece(user_defined=["<ab>", "   "]), "test.gguf")
 TINY = [BYTE_LEVEL, SENTENCEPIECE]
-texts = st.text(
-    st.one_of(st.sampled_from("ab c<|im_end|>\n\r\0é字👩\u200d👧"), st.characters(codec="utf-8"))
+pieces = st.sampled_from(
+    ["a", "ab", " ", "   ", "<ab>", "<|im_end|>", "\r\n", "\0", "é字", "👩\u200d👧"]
 )
+texts = st.lists(pieces | st.characters(codec="utf-8")).map("".join)
 
 
 def golden(model: str) -> Iterator[tuple[str, list[int], list[int]]]:
@@ -114,6 +115,11 @@ def test_spans_cover_the_text_in_order(text: str) -> None:
             assert start <= covered <= end
             covered = end
         assert covered == len(text)
+
+
+def test_spans_leave_the_space_prefix_out() -> None:
+    encoding = SENTENCEPIECE.encode_with_spans("ab<s>ab", parse_special=True)
+    assert encoding.spans == [(0, 2), (2, 5), (5, 7)]
 
 
 def test_merges_apply_best_first() -> None:

@@ -14,11 +14,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
+
 from firstword.errors import CheckpointError
+from firstword.models.registry import build_model, model_kv_spec
+from firstword.ops.cost import planned_batch
+from firstword.ops.reference import ReferenceOps
 from firstword.quant import DEQUANTIZABLE, dequantize
+from firstword.text.tokenizer import Tokenizer
 from firstword.weights.checkpoint import Checkpoint, open_checkpoint
 from tests.weights.gguf_fields import Field, Fields, number_bytes
 
@@ -30,7 +37,7 @@ _NAMES = ("key", "name")
 
 
 def exercise(checkpoint: Checkpoint) -> None:
-    """What has to work on every file that opens: every tensor can be read."""
+    """What has to work on every file that opens: its tensors, its tokenizer, and one step."""
     for tensor in checkpoint.tensors.values():
         if tensor.type in DEQUANTIZABLE:
             dequantize(tensor)
@@ -38,6 +45,21 @@ def exercise(checkpoint: Checkpoint) -> None:
         if not isinstance(value, bool | int | float | str):
             value.to_list()
     assert len(checkpoint.fingerprint) == 32
+    Tokenizer.from_gguf(checkpoint.tokenizer_metadata, str(checkpoint.path)).encode("Hi 中")
+    run_one_step(checkpoint)
+
+
+def run_one_step(checkpoint: Checkpoint) -> None:
+    """One forward pass over three positions of one sequence; logits may be anything."""
+    spec = model_kv_spec(checkpoint.config)
+    ops = ReferenceOps("blas")
+    model = build_model(checkpoint, ops, spec)
+    num_groups = len(spec.groups)
+    tables = tuple(np.full((1, 1), group, np.int32) for group in range(num_groups))
+    slots = tuple(np.arange(3, dtype=np.int32) + 32 * group for group in range(num_groups))
+    batch = replace(planned_batch([(0, 3)], num_groups), block_tables=tables, slot_mapping=slots)
+    logits = model(batch, ops.new_kv_pool(spec, num_groups))
+    assert logits.shape == (1, checkpoint.config.vocab_size)
 
 
 def truncations(content: bytes) -> Iterator[bytes]:

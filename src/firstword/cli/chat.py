@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from firstword.cli import options
-from firstword.cli.run import load
+from firstword.cli.run import load_model
 from firstword.cli.terminal import StatusLine, note, stats_line, write_answer
 from firstword.errors import ChatTemplateError, FirstwordError
 
@@ -49,7 +49,7 @@ def chat(
         stop=tuple(stop) if stop else None,
     )
     with StatusLine() as status:
-        llm = load(model, threads, context, status)
+        llm = load_model(model, threads, context, status)
         if not raw and not llm.has_chat_template:
             raise ChatTemplateError(
                 f"{llm.name} has no chat template: it was made to continue text, not to answer. "

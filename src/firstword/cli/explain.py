@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from firstword.cli import options
-from firstword.cli.run import make_prompt
+from firstword.cli.run import load, make_prompt
 from firstword.cli.terminal import PromptProgress, StatusLine, format_bytes
 
 if TYPE_CHECKING:
@@ -64,10 +64,7 @@ def explain(
     recorder = Recorder()
     with StatusLine() as status:
         recorder.listen(PromptProgress(status))
-        status.show("loading the model")
-        from firstword.llm import LLM
-
-        llm = LLM(model, config=config, threads=threads, recorder=recorder)
+        llm = load(model, config, recorder, threads, status)
         output = None
         for delta in llm.stream(make_prompt(text, system, raw), params):
             output = delta.output or output

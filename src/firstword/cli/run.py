@@ -12,9 +12,11 @@ from firstword.cli.terminal import PromptProgress, StatusLine, note, stats_line,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from firstword.config import EngineConfig
     from firstword.engine.outputs import RequestOutput, TextDelta
     from firstword.llm import LLM
     from firstword.processor import Prompt
+    from firstword.trace.recorder import Recorder
 
 
 def run(
@@ -47,7 +49,7 @@ def run(
         stop=tuple(stop) if stop else None,
     )
     with StatusLine() as status:
-        llm = load(model, threads, context, status)
+        llm = load_model(model, threads, context, status)
         output = write_stream(llm.stream(make_prompt(text, system, raw), params), status)
     write_answer("\n")
     if stats and output is not None:
@@ -56,19 +58,32 @@ def run(
         raise typer.Exit(130)
 
 
-def load(model: str | None, threads: int | None, context: int | None, status: StatusLine) -> LLM:
-    """Load a model for a command, with progress and notices on stderr."""
+def load_model(
+    model: str | None, threads: int | None, context: int | None, status: StatusLine
+) -> LLM:
+    """Load a model whose only listener shows the progress of prompts."""
     from firstword.config import EngineConfig
     from firstword.trace.recorder import Recorder
-    from firstword.weights.catalogue import resolve
 
-    path = resolve(model)  # a download shows its own progress
-    status.show(f"loading {model or path.name}")
+    recorder = Recorder(max_events_per_request=1, max_requests=1)
+    recorder.listen(PromptProgress(status))
+    return load(model, EngineConfig(max_model_len=context), recorder, threads, status)
+
+
+def load(
+    model: str | None,
+    config: EngineConfig,
+    recorder: Recorder,
+    threads: int | None,
+    status: StatusLine,
+) -> LLM:
+    """Load a model for a command, with progress and notices on stderr."""
+    from firstword.weights.catalogue import DEFAULT_MODEL, resolve
+
+    resolve(model)  # a download shows its own progress
+    status.show(f"loading {model or DEFAULT_MODEL}")
     from firstword.llm import LLM
 
-    recorder = Recorder(max_events_per_request=1, max_requests=1)  # only its listener matters
-    recorder.listen(PromptProgress(status))
-    config = EngineConfig(max_model_len=context)
     llm = LLM(model, config=config, threads=threads, recorder=recorder)
     status.clear()
     for notice in llm.notices:

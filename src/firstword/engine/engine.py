@@ -148,7 +148,8 @@ class Engine:
         Raises:
             PromptTooLongError: the prompt leaves no room in the context.
             CapacityError: it could not run even alone in the KV pool.
-            ConfigError: an empty prompt, an unknown token id, or an id in use.
+            ConfigError: an empty prompt, a token id that the model does not have (in the prompt
+                or the parameters), or an id in use.
         """
         self._check(request_id, prompt_token_ids)
         params.check_vocabulary(self.model.vocab_size)
@@ -190,10 +191,10 @@ class Engine:
         if not prompt_token_ids:
             raise ConfigError("the prompt has no tokens: give at least one character")
         for token in prompt_token_ids:
-            if not 0 <= token < self.model.vocab_size:
+            if not isinstance(token, int) or not 0 <= token < self.model.vocab_size:
                 raise ConfigError(
-                    f"prompt token id {token} is outside the vocabulary, "
-                    f"0 to {self.model.vocab_size - 1}"
+                    f"prompt token id {token!r} is not in the vocabulary: give whole numbers "
+                    f"from 0 to {self.model.vocab_size - 1}"
                 )
         if len(prompt_token_ids) >= self.model.max_model_len:
             raise PromptTooLongError(len(prompt_token_ids), self.model.max_model_len)
@@ -227,11 +228,11 @@ class Engine:
             self._emit_finished(request_id, sequence.index, "abort", None)
 
     def stop(self, request_id: str, sample_index: int, stop_string: str) -> None:
-        """End one sequence because its text reached a stop string."""
+        """End one sequence because its text reached a stop string, unless it has ended already."""
         sequence = self._live[request_id].request.sequences[sample_index]
         if not sequence.is_finished:
             self.scheduler.finish(sequence, "stop", None)
-        self._emit_finished(request_id, sample_index, "stop", stop_string)
+            self._emit_finished(request_id, sample_index, "stop", stop_string)
 
     def release(self, request_id: str) -> RequestMetrics:
         """What a finished request took; the engine then forgets it."""
@@ -263,18 +264,18 @@ class Engine:
         output = self.scheduler.schedule()
         if output is None:
             return []
-        start = self.clock()
-        self._emit_schedule(output, start)
-        params = {i: live.params for i, live in self._live.items()}
-        num_candidates = self.config.num_top_logprobs
-        step = build_step(output, self.model.kv, params, num_candidates)
         try:
+            start = self.clock()
+            self._emit_schedule(output, start)
+            params = {i: live.params for i, live in self._live.items()}
+            num_candidates = self.config.num_top_logprobs
+            step = build_step(output, self.model.kv, params, num_candidates)
             result = self._runner.collect(self._runner.submit(step))
+            outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
+            failures = self._end_failed(outcomes)
         except BaseException:
             self.scheduler.discard(output)
             raise
-        outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
-        failures = self._end_failed(outcomes)
         sampled = {k: t for k, t in outcomes.items() if isinstance(t, SampledToken)}
         updates = self.scheduler.update(output, {k: t.token_id for k, t in sampled.items()})
         now = self.clock()

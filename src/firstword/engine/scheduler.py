@@ -21,9 +21,9 @@ Every admitted request ends. Every running sequence computes at least one positi
 there are never more of them than the budget has tokens; so it ends unless it is preempted. Suppose
 some sequences were preempted for ever. Outputs are bounded and survive preemption, so from some
 step on these are all protected whenever they run. Among protected ones the order is fixed
-(priority, arrival), so the first of them stands before the others for blocks, and alone it fits
-(`add` saw to that): it is preempted no more, a contradiction. And a waiting sequence gets its turn
-at the latest when nothing runs.
+(priority, arrival), so the first of them comes before the others for blocks, and alone it fits
+(`add` and `_try_admit` see to that): it is preempted no more, a contradiction. And a waiting
+sequence gets its turn at the latest when nothing runs.
 """
 
 from __future__ import annotations

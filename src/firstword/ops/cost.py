@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -30,9 +30,9 @@ _GELU_MUL_FLOPS = 9  # cube, two scaled sums, tanh, add, halve, two products
 _SOFTCAP_FLOPS = 3  # divide, tanh, multiply
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Cost:
-    """What some operations take.
+    """What some operations take: a sum that operations are added to.
 
     Args:
         flops: floating-point operations; a multiply-add is two.
@@ -63,7 +63,15 @@ class Cost:
         return self.kv_bytes_written + self.activation_bytes_written
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Cost)))
+        return Cost(
+            self.flops + other.flops,
+            self.weight_bytes + other.weight_bytes,
+            self.kv_bytes_read + other.kv_bytes_read,
+            self.kv_bytes_written + other.kv_bytes_written,
+            self.activation_bytes_read + other.activation_bytes_read,
+            self.activation_bytes_written + other.activation_bytes_written,
+            self.attended + other.attended,
+        )
 
 
 @dataclass(frozen=True)
@@ -154,6 +162,9 @@ class CostOps:
 
     def __init__(self) -> None:
         self._tensors: dict[str, RawTensor] = {}
+        # Per window, what the sequences of a batch see: the same for all layers.
+        self._batch: ForwardBatch | None = None
+        self._seen: dict[int | None, tuple[int, int]] = {}
         self._reset()
 
     @property
@@ -169,7 +180,7 @@ class CostOps:
     @property
     def cost(self) -> StepCost:
         """Everything since the last `begin_step`."""
-        return StepCost(dict(self._by_kind))
+        return StepCost({kind: replace(cost) for kind, cost in self._by_kind.items()})
 
     def prepare(self, role: WeightRole, tensors: Sequence[RawTensor]) -> CostWeight:
         """Note the tensors, stacked along outputs when several.
@@ -195,30 +206,31 @@ class CostOps:
         """Start a step at zero and count its block copies, of one page each."""
         self._reset()
         copied = len(batch.block_copies) * kv.spec.page_bytes
-        self._add("other", Cost(kv_bytes_read=copied, kv_bytes_written=copied))
+        other = self._by_kind["other"]
+        other.kv_bytes_read += copied
+        other.kv_bytes_written += copied
 
     def embedding(self, weight: CostWeight, batch: ForwardBatch, scale: float = 1.0) -> Shape:
         """Rows of `weight` [V, D] for the batch's token ids, times `scale` -> [T, D]."""
         out = Shape(batch.num_tokens, weight.cols)
-        flops = 0 if scale == 1.0 else out.size
-        looked_up = batch.num_tokens * (weight.nbytes // weight.rows)
-        self._add("other", Cost(flops=flops, weight_bytes=looked_up) + _written(out))
+        self._count("other", 0 if scale == 1.0 else out.size, inputs=0, outputs=out.size)
+        self._by_kind["other"].weight_bytes += batch.num_tokens * (weight.nbytes // weight.rows)
         return out
 
     def linear(self, x: Shape, weight: CostWeight, bias: CostWeight | None = None) -> Shape:
         """x [T, D] times the transpose of weight [O, D], plus bias [O] -> [T, O]."""
         assert x.cols == weight.cols, f"linear of {x} with a weight of {weight.cols} inputs"
         out = Shape(x.rows, weight.rows)
-        self._add("linear", Cost(flops=2 * x.rows * weight.rows * weight.cols) + _moved(x, out))
+        self._count("linear", 2 * x.rows * weight.rows * weight.cols, x.size, out.size)
         self._read("linear", weight)
         if bias is not None:
-            self._add("linear", Cost(flops=out.size))
+            self._count("linear", out.size, inputs=0, outputs=0)
             self._read("linear", bias)
         return out
 
     def rms_norm(self, x: Shape, weight: CostWeight, eps: float) -> Shape:
         """Root-mean-square norm over each run of len(weight) values."""
-        self._add("norm", Cost(flops=_NORM_FLOPS * x.size) + _moved(x, x))
+        self._count("norm", _NORM_FLOPS * x.size, x.size, x.size)
         self._read("norm", weight)
         return x
 
@@ -228,23 +240,22 @@ class CostOps:
         """(rms_norm(x + residual), x + residual); a residual of None is zero."""
         if residual is not None:
             assert x == residual, f"add of {x} and {residual}"
-            self._add("norm", Cost(flops=x.size) + _moved(residual, x))
+            self._count("norm", x.size, residual.size, x.size)
         return self.rms_norm(x, weight, eps), x
 
     def rope(self, x: Shape, batch: ForwardBatch, spec: RopeSpec) -> Shape:
         """Rotate every head of x [T, H d] by the row's position."""
-        self._add("other", Cost(flops=_ROPE_FLOPS * x.size) + _moved(x, x))
+        self._count("other", _ROPE_FLOPS * x.size, x.size, x.size)
         return x
 
     def store_kv(
         self, k: Shape, v: Shape, batch: ForwardBatch, kv: CostPool, spec: AttentionSpec
     ) -> None:
         """Store k and v [T, K d] at the batch's slots of the layer's group."""
-        group = kv.spec.groups[spec.group]
-        stored = int((batch.slot_mapping[spec.group] != PADDED_SLOT).sum())
-        read = ACTIVATION_BYTES * (k.size + v.size)
-        written = stored * _layer_bytes_per_token(group)
-        self._add("attention", Cost(kv_bytes_written=written, activation_bytes_read=read))
+        self._count("attention", 0, inputs=k.size + v.size, outputs=0)
+        stored = int(np.count_nonzero(batch.slot_mapping[spec.group] != PADDED_SLOT))
+        token_bytes = _layer_bytes_per_token(kv.spec.groups[spec.group])
+        self._by_kind["attention"].kv_bytes_written += stored * token_bytes
 
     def paged_attention(
         self, q: Shape, batch: ForwardBatch, kv: CostPool, spec: AttentionSpec
@@ -254,23 +265,16 @@ class CostOps:
         A step reads the keys and values that any query of a sequence sees once; q . k and p . v
         take 2 d operations each per head and position seen.
         """
-        attended = positions_read = 0
-        for sequence in range(batch.num_seqs):
-            rows = batch.rows_of(sequence)
-            num_tokens = rows.stop - rows.start
-            if num_tokens == 0 or batch.seq_lens[sequence] == 0:  # a padded sequence
-                continue
-            start = int(batch.positions[rows.start])
-            attended += num_attended(start, num_tokens, spec.window)
-            first = 0 if spec.window is None else max(0, start - spec.window + 1)
-            positions_read += start + num_tokens - first
-        group = kv.spec.groups[spec.group]
-        cost = Cost(
-            flops=4 * spec.head_dim * spec.num_heads * attended,
-            kv_bytes_read=positions_read * _layer_bytes_per_token(group),
-            attended=attended,
-        )
-        self._add("attention", cost + _moved(q, q))
+        if self._batch is not batch:
+            self._batch = batch
+            self._seen.clear()
+        if spec.window not in self._seen:
+            self._seen[spec.window] = _positions_seen(batch, spec.window)
+        attended, positions_read = self._seen[spec.window]
+        self._count("attention", 4 * spec.head_dim * spec.num_heads * attended, q.size, q.size)
+        token_bytes = _layer_bytes_per_token(kv.spec.groups[spec.group])
+        self._by_kind["attention"].kv_bytes_read += positions_read * token_bytes
+        self._by_kind["attention"].attended += attended
         return q
 
     def silu_mul(self, gate: Shape, up: Shape) -> Shape:
@@ -283,13 +287,13 @@ class CostOps:
 
     def softcap(self, x: Shape, cap: float) -> Shape:
         """cap x tanh(x / cap)."""
-        self._add("other", Cost(flops=_SOFTCAP_FLOPS * x.size) + _moved(x, x))
+        self._count("other", _SOFTCAP_FLOPS * x.size, x.size, x.size)
         return x
 
     def take(self, x: Shape, batch: ForwardBatch) -> Shape:
         """The batch's logits rows of x [T, D] -> [R, D]."""
         out = Shape(len(batch.logits_indices), x.cols)
-        self._add("other", _moved(out, out))
+        self._count("other", 0, out.size, out.size)
         return out
 
     def new_kv_pool(self, spec: KVCacheSpec, num_blocks: int) -> CostPool:
@@ -307,17 +311,21 @@ class CostOps:
         self._by_kind: defaultdict[CostKind, Cost] = defaultdict(Cost)
         self._weights_read: set[CostWeight] = set()
 
-    def _add(self, kind: CostKind, cost: Cost) -> None:
-        self._by_kind[kind] += cost
+    def _count(self, kind: CostKind, flops: int, inputs: int, outputs: int) -> None:
+        """Add an operation that reads and writes that many float32 values."""
+        cost = self._by_kind[kind]
+        cost.flops += flops
+        cost.activation_bytes_read += ACTIVATION_BYTES * inputs
+        cost.activation_bytes_written += ACTIVATION_BYTES * outputs
 
     def _read(self, kind: CostKind, weight: CostWeight) -> None:
         if weight not in self._weights_read:
             self._weights_read.add(weight)
-            self._add(kind, Cost(weight_bytes=weight.nbytes))
+            self._by_kind[kind].weight_bytes += weight.nbytes
 
     def _gated(self, gate: Shape, up: Shape, flops: int) -> Shape:
         assert gate == up, f"gate {gate} and up {up} differ"
-        self._add("other", Cost(flops=flops * gate.size) + _moved(gate, gate) + _read_in(up))
+        self._count("other", flops * gate.size, gate.size + up.size, gate.size)
         return gate
 
 
@@ -369,13 +377,16 @@ def _layer_bytes_per_token(group: KVGroup) -> int:
     return group.num_kv_heads * group.head_dim * value_bytes
 
 
-def _read_in(x: Shape) -> Cost:
-    return Cost(activation_bytes_read=ACTIVATION_BYTES * x.size)
-
-
-def _written(x: Shape) -> Cost:
-    return Cost(activation_bytes_written=ACTIVATION_BYTES * x.size)
-
-
-def _moved(x: Shape, out: Shape) -> Cost:
-    return _read_in(x) + _written(out)
+def _positions_seen(batch: ForwardBatch, window: int | None) -> tuple[int, int]:
+    """Dot products of one head, and positions whose keys and values are read, in one layer."""
+    attended = positions_read = 0
+    for sequence in range(batch.num_seqs):
+        rows = batch.rows_of(sequence)
+        num_tokens = rows.stop - rows.start
+        if num_tokens == 0 or batch.seq_lens[sequence] == 0:  # a padded sequence
+            continue
+        start = int(batch.positions[rows.start])
+        attended += num_attended(start, num_tokens, window)
+        first = 0 if window is None else max(0, start - window + 1)
+        positions_read += start + num_tokens - first
+    return attended, positions_read

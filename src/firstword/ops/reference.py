@@ -122,7 +122,8 @@ class ReferenceOps:
     def rope(self, x: Float32Array, batch: ForwardBatch, spec: RopeSpec) -> Float32Array:
         """Rotate every head of x [T, H d] by the row's position -> [T, H d].
 
-        Angles are taken in float64, their cosines and sines rounded to float32.
+        Angles are float32 products, as in the code that models are trained with: at position 1,500
+        an exact angle differs from those by up to 1e-4. Their cosines and sines are rounded once.
         """
         cos, sin = self._rope_table(batch, spec)  # [T, 1, d / 2]
         heads = x.reshape(len(x), -1, spec.head_dim)
@@ -143,10 +144,12 @@ class ReferenceOps:
             self._rope_batch = batch
             self._rope_tables.clear()
         if spec not in self._rope_tables:
-            angles = batch.positions[:, None, None] * np.array(spec.inv_freq, dtype=np.float64)
+            inv_freq = np.array(spec.inv_freq, dtype=np.float32)  # [d / 2]
+            angles = batch.positions[:, None, None].astype(np.float32) * inv_freq
+            factor = np.float32(spec.attention_factor)
             self._rope_tables[spec] = (
-                (np.cos(angles) * spec.attention_factor).astype(np.float32),
-                (np.sin(angles) * spec.attention_factor).astype(np.float32),
+                np.cos(angles.astype(np.float64)).astype(np.float32) * factor,
+                np.sin(angles.astype(np.float64)).astype(np.float32) * factor,
             )
         return self._rope_tables[spec]
 
