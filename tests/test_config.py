@@ -25,7 +25,6 @@ GEMMA: dict[str, Any] = {
     "num_hidden_layers": 7,
     "head_dim": 256,
     "sliding_window": 512,
-    "hidden_activation": "gelu_pytorch_tanh",
 }
 
 

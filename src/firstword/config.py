@@ -205,6 +205,7 @@ def _fill_defaults(values: dict[str, Any], hf: Mapping[str, Any]) -> None:
     if family == "gemma3":
         values.setdefault("tie_word_embeddings", True)
         values.setdefault("rope_theta", 1_000_000.0)
+        values.setdefault("hidden_act", "gelu_pytorch_tanh")
     values["attention_bias"] = bool(values.get("attention_bias", family == "qwen2"))
     values["use_qk_norm"] = family in ("qwen3", "gemma3")
     rope = _rope_entries(hf)
