@@ -28,9 +28,9 @@ format: ## rewrite the sources in the project's format
 	@.venv/bin/ruff format src tests scripts
 	@.venv/bin/ruff check --fix src tests scripts
 
-conformance: ## compare logits with transformers in full (installs torch)
+conformance: ## compare all logits with transformers (installs torch)
 	@scripts/install conformance
-	@.venv/bin/python scripts/conformance.py
+	@scripts/conformance
 
 clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -50,10 +50,13 @@ def _checked(model: PreTrainedModel) -> PreTrainedModel:
     return model.eval()
 
 
-def full_logits(model: PreTrainedModel, ids: list[int]) -> NDArray[np.float32]:
+def full_logits(
+    model: PreTrainedModel, ids: list[int], attention: str = "eager"
+) -> NDArray[np.float32]:
     """Logits after every position, from one pass over the whole prompt -> [T, V]."""
     import torch
 
+    model.set_attn_implementation(attention)
     with torch.inference_mode():
         logits = model(torch.tensor([ids]), use_cache=False).logits[0]
     return np.asarray(logits.numpy(), dtype=np.float32)
@@ -67,6 +70,7 @@ def greedy(model: PreTrainedModel, ids: list[int], count: int) -> tuple[list[int
     """
     import torch
 
+    model.set_attn_implementation("eager")
     tokens: list[int] = []
     margins: list[float] = []
     cache = None

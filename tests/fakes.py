@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from firstword.engine.request import Request, Sequence
 from firstword.engine.scheduler import Scheduler
-from firstword.engine.step import ScheduledSequence, SchedulerOutput, SequenceUpdate, StepCost
+from firstword.engine.step import ScheduledSequence, SchedulerOutput, SequenceUpdate, StepTime
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
 
@@ -167,7 +167,7 @@ class Driver:
     max_num_seqs: int = 8
     max_num_batched_tokens: int = 16
     step_time_budget_ms: float | None = None
-    cost: StepCost = field(default_factory=StepCost)
+    step_time: StepTime = field(default_factory=StepTime)
 
     def __post_init__(self) -> None:
         self.spec = KVCacheSpec(self.groups, self.block_size)
@@ -180,7 +180,7 @@ class Driver:
             max_model_len=self.max_model_len,
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
-            cost=self.cost,
+            step_time=self.step_time,
             step_time_budget_ms=self.step_time_budget_ms,
             enable_kv_cache=self.enable_kv_cache,
             clock=self.clock,

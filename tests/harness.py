@@ -9,6 +9,7 @@ from pathlib import Path
 from firstword.config import EngineConfig
 from firstword.engine.engine import Engine, EngineModel
 from firstword.engine.runner import ReferenceRunner
+from firstword.engine.step import StepTime
 from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops.reference import ReferenceMode, ReferenceOps
 from firstword.sampling.params import SamplingParams
@@ -38,6 +39,7 @@ class Model:
         num_blocks: int = 400,
         eos: frozenset[int] = frozenset(),
         recorder: Recorder | None = None,
+        step_time: StepTime | None = None,
     ) -> Engine:
         """A fresh engine with an empty KV pool; invariants are checked after every step."""
         config = config or EngineConfig(debug=True)
@@ -49,6 +51,7 @@ class Model:
             fingerprint=self.checkpoint.fingerprint,
             kv=self.spec,
             num_blocks=num_blocks,
+            step_time=step_time or StepTime(),
         )
         return Engine(ReferenceRunner(self.network, kv), model, config, recorder=recorder)
 

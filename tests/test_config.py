@@ -25,7 +25,6 @@ GEMMA: dict[str, Any] = {
     "num_hidden_layers": 7,
     "head_dim": 256,
     "sliding_window": 512,
-    "hidden_activation": "gelu_pytorch_tanh",
 }
 
 
@@ -79,6 +78,35 @@ def test_qwen2_has_biases_and_no_window_unless_it_uses_one() -> None:
     config = ModelConfig.from_hf(qwen)
     assert config.attention_bias
     assert set(config.layer_types) == {"full_attention"}
+    assert config.sliding_window is None
+    del qwen["use_sliding_window"]  # off unless it says on
+    assert set(ModelConfig.from_hf(qwen).layer_types) == {"full_attention"}
+
+
+def test_qwen_layers_slide_only_behind_the_first_few() -> None:
+    qwen = {
+        **LLAMA,
+        "model_type": "qwen3",
+        "sliding_window": 4096,
+        "use_sliding_window": True,
+        "max_window_layers": 28,
+    }
+    config = ModelConfig.from_hf(qwen)
+    assert config.layer_types == ("full_attention",) * 28 + ("sliding_attention",) * 4
+    assert config.sliding_window == 4096
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"torch_dtype": "float16"},
+        {"dtype": "float16"},
+        {"dtype": "float16", "text_config": GEMMA},
+        {"torch_dtype": "bfloat16", "text_config": {**GEMMA, "dtype": "float16"}},
+    ],
+)
+def test_the_type_of_the_weights_by_either_name(entries: dict[str, Any]) -> None:
+    assert ModelConfig.from_hf({**LLAMA, **entries}).torch_dtype == "float16"
 
 
 @pytest.mark.parametrize(
@@ -92,6 +120,18 @@ def test_qwen2_has_biases_and_no_window_unless_it_uses_one() -> None:
         ({"rope_scaling": {"rope_type": "longrope"}}, "'longrope' is not built"),
         ({"layer_types": ["full_attention"]}, "layer_types has 1 entries for 32 layers"),
         ({"layer_types": ["sliding_attention"] * 32}, "no sliding_window"),
+        ({"layer_types": ["linear_attention"] * 32}, "'linear_attention', which is not built"),
+        ({"sliding_window": 1.5}, "sliding_window is 1.5"),
+        ({"sliding_window": -3}, "sliding_window is -3"),
+        ({"rope_theta": 0}, "rope_theta is 0: expected a number above 1"),
+        ({"rope_theta": "x"}, "rope_theta is 'x'"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
+        ({"text_config": 3}, "text_config is 3"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": "x"}}, "rope_scaling factor is 'x'"),
+        (
+            {"rope_scaling": {"rope_type": "llama3", "low_freq_factor": 4}},
+            "low_freq_factor 4 is not below high_freq_factor 4.0",
+        ),
     ],
 )
 def test_bad_configs_are_refused_by_name(change: dict[str, Any], words: str) -> None:
@@ -106,6 +146,11 @@ def test_bad_configs_are_refused_by_name(change: dict[str, Any], words: str) -> 
         ({"max_num_seqs": 0}, "max_num_seqs is 0"),
         ({"max_num_batched_tokens": 0}, "max_num_batched_tokens is 0"),
         ({"max_model_len": 1}, "max_model_len is 1"),
+        ({"kv_dtype": "int8"}, "kv_dtype is 'int8': it must be one of float16, bfloat16, float32"),
+        ({"kv_memory_bytes": 0}, "kv_memory_bytes is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**64}, "seed is 18446744073709551616"),
+        ({"num_top_logprobs": -1}, "num_top_logprobs is -1"),
         ({"step_time_budget_ms": 0.0}, "step_time_budget_ms is 0.0"),
         ({"step_time_budget_ms": float("nan")}, "step_time_budget_ms is nan"),
     ],

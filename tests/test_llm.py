@@ -35,7 +35,8 @@ def test_prompts_together_answer_as_each_alone(llm: LLM) -> None:
 
 
 def test_each_prompt_may_have_params_of_its_own(llm: LLM) -> None:
-    outputs = llm.generate(["a", "b"], [SamplingParams(max_tokens=2), SamplingParams(max_tokens=5)])
+    each = [SamplingParams(max_tokens=n, ignore_eos=True) for n in (2, 5)]
+    outputs = llm.generate(["a", "b"], each)
     assert [o.num_output_tokens for o in outputs] == [2, 5]
     with pytest.raises(ConfigError, match="2 sampling params for 1 prompts"):
         llm.generate(["a"], [PARAMS, PARAMS])

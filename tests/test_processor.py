@@ -66,8 +66,9 @@ def test_token_ids_pass_as_they_are(processor: Processor) -> None:
     assert processor.encode([5, 6, 7]).token_ids == (5, 6, 7)
 
 
-@pytest.mark.parametrize("prompt", [[], [5, {"role": "user", "content": "x"}]])
+@pytest.mark.parametrize("prompt", [[], [5, {"role": "user", "content": "x"}], [5, 2.5, 7], ["5"]])
 def test_empty_and_mixed_prompts_are_refused(processor: Processor, prompt: list[int]) -> None:
+    """Nothing is left out of a prompt in silence."""
     with pytest.raises(ConfigError, match="empty or mixed"):
         processor.encode(prompt)
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from math import inf
+from typing import Any, Literal, get_args
 
 from firstword.errors import ConfigError
 
@@ -52,8 +53,20 @@ class RopeScaling:
             raise ConfigError(
                 f"rope_scaling type {kind!r} is not built: only default, linear, llama3 and yarn"
             )
-        known = {k: scaling[k] for k in cls.__dataclass_fields__ if k in scaling}
-        return cls(**{**known, "kind": kind})
+        known = {
+            name: scaling[name]
+            for name in cls.__dataclass_fields__
+            if name != "kind" and scaling.get(name) is not None
+        }
+        for name, value in known.items():
+            _check_real(f"rope_scaling {name}", value, 0)
+        result = cls(kind, **known)
+        if kind == "llama3" and not result.low_freq_factor < result.high_freq_factor:
+            raise ConfigError(
+                f"rope_scaling low_freq_factor {result.low_freq_factor} is not below "
+                f"high_freq_factor {result.high_freq_factor}"
+            )
+        return result
 
 
 @dataclass(frozen=True)
@@ -95,10 +108,16 @@ class ModelConfig:
         Raises:
             ConfigError: a required key is missing or a value is out of range.
         """
-        text = hf.get("text_config", hf)
+        text = hf.get("text_config") or hf
+        if not isinstance(text, Mapping):
+            raise ConfigError(f"text_config is {text!r}: expected an object")
+        # Newer files say dtype, and models of several parts say it once for all.
+        dtype = next((c[k] for c in (text, hf) for k in ("torch_dtype", "dtype") if c.get(k)), None)
         values = {
             name: text[name] for name in cls.__dataclass_fields__ if text.get(name) is not None
         }
+        if dtype is not None:
+            values["torch_dtype"] = dtype
         values["model_type"] = str(text.get("model_type", "")).removesuffix("_text")
         _fill_defaults(values, text)
         missing = [name for name in _REQUIRED if name not in values]
@@ -113,6 +132,10 @@ class ModelConfig:
             value = getattr(self, name)
             if not isinstance(value, int) or not 0 < value < 2**31:
                 raise ConfigError(f"config {name} is {value!r}: expected a whole number above 0")
+        _check_real("config rms_norm_eps", self.rms_norm_eps, 0, or_equal=True)
+        for name, above in _ABOVE.items():
+            if getattr(self, name) is not None:
+                _check_real(f"config {name}", getattr(self, name), above)
         if self.num_attention_heads % self.num_key_value_heads:
             raise ConfigError(
                 f"config num_attention_heads {self.num_attention_heads} is not a multiple of "
@@ -125,8 +148,23 @@ class ModelConfig:
                 f"config layer_types has {len(self.layer_types)} entries for "
                 f"{self.num_hidden_layers} layers"
             )
-        if "sliding_attention" in self.layer_types and not self.sliding_window:
+        for layer_type in self.layer_types:
+            if layer_type not in ("full_attention", "sliding_attention"):
+                raise ConfigError(
+                    f"config layer_types has {layer_type!r}, which is not built: only "
+                    "full_attention and sliding_attention"
+                )
+        self._check_window()
+
+    def _check_window(self) -> None:
+        if "sliding_attention" not in self.layer_types:
+            return
+        if self.sliding_window is None:
             raise ConfigError("config has sliding_attention layers but no sliding_window")
+        if not isinstance(self.sliding_window, int) or not 0 < self.sliding_window < 2**31:
+            raise ConfigError(
+                f"config sliding_window is {self.sliding_window!r}: expected a whole number above 0"
+            )
 
 
 _POSITIVE = (
@@ -140,6 +178,20 @@ _POSITIVE = (
     "max_position_embeddings",
 )
 _REQUIRED = (*_POSITIVE, "rms_norm_eps")
+# What each number must be above; those that are None are not there.
+_ABOVE = {
+    "rope_theta": 1.0,
+    "rope_local_base_freq": 1.0,
+    "query_pre_attn_scalar": 0.0,
+    "final_logit_softcapping": 0.0,
+}
+
+
+def _check_real(name: str, value: object, low: float, *, or_equal: bool = False) -> None:
+    is_number = isinstance(value, int | float) and low <= value < inf
+    if not is_number or (value == low and not or_equal):
+        limit = f"of at least {low:g}" if or_equal else f"above {low:g}"
+        raise ConfigError(f"{name} is {value!r}: expected a number {limit}")
 
 
 def _fill_defaults(values: dict[str, Any], hf: Mapping[str, Any]) -> None:
@@ -153,6 +205,7 @@ def _fill_defaults(values: dict[str, Any], hf: Mapping[str, Any]) -> None:
     if family == "gemma3":
         values.setdefault("tie_word_embeddings", True)
         values.setdefault("rope_theta", 1_000_000.0)
+        values.setdefault("hidden_act", "gelu_pytorch_tanh")
     values["attention_bias"] = bool(values.get("attention_bias", family == "qwen2"))
     values["use_qk_norm"] = family in ("qwen3", "gemma3")
     rope = _rope_entries(hf)
@@ -163,6 +216,8 @@ def _fill_defaults(values: dict[str, Any], hf: Mapping[str, Any]) -> None:
         values["rope_theta"] = float(rope["rope_theta"])
     values["rope_scaling"] = RopeScaling.from_hf(rope)
     values["layer_types"] = _layer_types(values, hf)
+    if "sliding_attention" not in values["layer_types"]:
+        values["sliding_window"] = None  # some files give one and switch it off
 
 
 def _rope_entries(hf: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -198,8 +253,12 @@ def _layer_types(values: dict[str, Any], hf: Mapping[str, Any]) -> tuple[LayerTy
             "full_attention" if (i + 1) % pattern == 0 else "sliding_attention"
             for i in range(layers)
         )
-    sliding = bool(values.get("sliding_window")) and hf.get("use_sliding_window", True)
-    return ("sliding_attention" if sliding else "full_attention",) * layers
+    qwen = values["model_type"] in ("qwen2", "qwen3")
+    sliding = bool(values.get("sliding_window")) and hf.get("use_sliding_window", not qwen)
+    num_full = layers
+    if sliding:  # Qwen: only behind the first few layers
+        num_full = min(max(int(hf.get("max_window_layers") or 0), 0), layers) if qwen else 0
+    return tuple("full_attention" if i < num_full else "sliding_attention" for i in range(layers))
 
 
 @dataclass(frozen=True)
@@ -237,6 +296,18 @@ class EngineConfig:
         for name in ("max_num_seqs", "max_num_batched_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if self.kv_dtype not in get_args(KVDtype):
+            raise ConfigError(
+                f"kv_dtype is {self.kv_dtype!r}: it must be one of {', '.join(get_args(KVDtype))}"
+            )
+        if self.kv_memory_bytes is not None and self.kv_memory_bytes < 1:
+            raise ConfigError(
+                f"kv_memory_bytes is {self.kv_memory_bytes}: it must be at least 1, or None"
+            )
+        if self.seed is not None and not 0 <= self.seed < 2**64:
+            raise ConfigError(f"seed is {self.seed}: it must be from 0 to 2**64 - 1, or None")
+        if self.num_top_logprobs < 0:
+            raise ConfigError(f"num_top_logprobs is {self.num_top_logprobs}: it must be 0 or more")
         if self.max_model_len is not None and self.max_model_len < 2:
             raise ConfigError(f"max_model_len is {self.max_model_len}: it must be at least 2")
         if self.step_time_budget_ms is not None and not self.step_time_budget_ms > 0:

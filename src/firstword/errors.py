@@ -38,12 +38,16 @@ class PromptTooLongError(ConfigError):
     def __init__(self, num_prompt_tokens: int, max_model_len: int) -> None:
         self.num_prompt_tokens = num_prompt_tokens
         self.max_model_len = max_model_len
+        excess = num_prompt_tokens - max_model_len + 1
         super().__init__(
             f"the prompt has {num_prompt_tokens} tokens, but the context holds {max_model_len} "
-            f"and needs room for at least one more: shorten the prompt by "
-            f"{num_prompt_tokens - max_model_len + 1} tokens or choose a model with a longer "
-            "context"
+            f"and needs room for at least one more: shorten the prompt by {excess} "
+            f"{'token' if excess == 1 else 'tokens'} or choose a model with a longer context"
         )
+
+    def __reduce__(self) -> tuple[type[PromptTooLongError], tuple[int, int]]:
+        # Exceptions are rebuilt from their message, which is not what this one is made from.
+        return type(self), (self.num_prompt_tokens, self.max_model_len)
 
 
 class CheckpointError(FirstwordError):
@@ -60,6 +64,9 @@ class CheckpointError(FirstwordError):
         self.where = where
         self.problem = problem
         super().__init__(f"{path}: {where}: {problem}")
+
+    def __reduce__(self) -> tuple[type[CheckpointError], tuple[str, str, str]]:
+        return type(self), (self.path, self.where, self.problem)
 
 
 class UnsupportedModelError(CheckpointError):

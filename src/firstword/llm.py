@@ -19,9 +19,9 @@ import numpy as np
 from firstword.batch import ForwardBatch, SamplingRow, StepInput
 from firstword.config import EngineConfig
 from firstword.engine.binding import Binding, Numerics, bind, choose_numerics
+from firstword.engine.calibration import nominal_step_time
 from firstword.engine.engine import Engine, EngineModel
 from firstword.engine.outputs import RequestOutput, TextDelta
-from firstword.engine.step import StepCost
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import build_model, model_kv_spec
@@ -289,7 +289,7 @@ def _engine_model(loaded: _Loaded, tokenizer: Tokenizer) -> EngineModel:
     cost_ops = CostOps()
     cost_model = build_model(loaded.checkpoint, cost_ops, loaded.spec)
 
-    cost_pool = cost_ops.new_kv_pool(loaded.spec, loaded.num_blocks)
+    cost_pool = cost_ops.new_kv_pool(loaded.spec, loaded.pool.num_blocks)
 
     def cost_of(batch: ForwardBatch) -> Cost:
         return step_cost(cost_ops, cost_model, batch, cost_pool).total
@@ -303,7 +303,7 @@ def _engine_model(loaded: _Loaded, tokenizer: Tokenizer) -> EngineModel:
         kv=loaded.spec,
         num_blocks=loaded.pool.num_blocks,
         cost_of=cost_of,
-        step_cost=StepCost(),
+        step_time=nominal_step_time(cost_of, len(loaded.spec.groups)),
     )
 
 

@@ -103,9 +103,9 @@ class Processor:
         else:
             ids = tuple(item for item in prompt if isinstance(item, int))
             messages = [dict(item) for item in prompt if isinstance(item, Mapping)]
-            if ids and not messages:
+            if ids and len(ids) == len(prompt):
                 encoded = EncodedPrompt(ids, None, len(ids))
-            elif messages and not ids:
+            elif messages and len(messages) == len(prompt):
                 encoded = self._encode_chat(messages)
             else:
                 raise ConfigError(

@@ -6,7 +6,7 @@ from math import inf
 
 from firstword.engine.policy import Budget, by_standing, place_in_line, preemption_reason
 from firstword.engine.request import Request, Sequence
-from firstword.engine.step import StepCost
+from firstword.engine.step import StepTime
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
 from tests.fakes import full_group, state_group
@@ -22,10 +22,10 @@ def sequence_of(
 
 
 def budget_of(
-    num_tokens: int, *groups: KVGroup, ms: float = inf, cost: StepCost | None = None
+    num_tokens: int, *groups: KVGroup, ms: float = inf, step_time: StepTime | None = None
 ) -> Budget:
     manager = KVCacheManager(KVCacheSpec(groups or (full_group(),), 4), 8)
-    return Budget(cost or StepCost(), num_tokens, ms, manager)
+    return Budget(step_time or StepTime(), num_tokens, ms, manager)
 
 
 def test_a_sequence_alone_gets_all() -> None:
@@ -59,15 +59,15 @@ def test_a_share_is_no_smaller_than_a_block() -> None:
 
 def test_everybody_gets_a_token_however_small_the_budget() -> None:
     sequences = [sequence_of(str(i), 100, arrival=i) for i in range(8)]
-    sizes = budget_of(8, ms=-5, cost=StepCost(ms_per_token=1)).share_out(sequences, True)
+    sizes = budget_of(8, ms=-5, step_time=StepTime(ms_per_token=1)).share_out(sequences, True)
     assert set(sizes.values()) == {1}
 
 
 def test_time_limits_a_chunk() -> None:
-    cost = StepCost(ms_per_token=1)
+    cost = StepTime(ms_per_token=1)
     sequence = sequence_of("a", 100)
-    assert budget_of(64, ms=10, cost=cost).share_out([sequence], False) == {sequence: 10}
-    assert budget_of(64, ms=10, cost=cost).share_out([sequence], True) == {sequence: 5}
+    assert budget_of(64, ms=10, step_time=cost).share_out([sequence], False) == {sequence: 10}
+    assert budget_of(64, ms=10, step_time=cost).share_out([sequence], True) == {sequence: 5}
 
 
 def test_a_chunk_ends_at_a_checkpoint() -> None:

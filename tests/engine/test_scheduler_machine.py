@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 from firstword.engine import request as request_module
 from firstword.engine.request import Request, Sequence
-from firstword.engine.step import SchedulerOutput, StepCost
+from firstword.engine.step import SchedulerOutput, StepTime
 from firstword.errors import CapacityError
 from firstword.kvcache.block_pool import NO_BLOCK
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
@@ -59,7 +59,7 @@ def drivers(draw: st.DrawFn) -> Driver:
         max_num_seqs=draw(st.sampled_from([1, 2, 8])),
         max_num_batched_tokens=num_batched,
         step_time_budget_ms=draw(st.sampled_from([None, 0.5, 6.0])),
-        cost=StepCost(ms_per_step=1, ms_per_token=1, ms_per_token_context=0.1),
+        step_time=StepTime(ms_per_step=1, ms_per_token=1, ms_per_token_context=0.1),
     )
 
 
@@ -144,10 +144,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.check_progress()
 
     @precondition(lambda self: self.output is not None)
-    @rule()
-    def fail(self) -> None:
-        """The step is interrupted before it has written anything."""
+    @rule(has_written=st.booleans())
+    def fail(self, has_written: bool) -> None:
+        """The step is interrupted, before or after it has written something."""
         assert self.output is not None
+        if has_written:
+            self.driver.runner.run(self.output)
         self.driver.scheduler.discard(self.output)
         self.output = None
 

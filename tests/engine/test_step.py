@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from firstword.engine.step import StepCost
+from firstword.engine.step import StepTime
 
 
 def test_cost_counts_tokens_and_the_positions_they_attend_to() -> None:
-    cost = StepCost(ms_per_step=5, ms_per_token=2, ms_per_token_context=0.5)
+    cost = StepTime(ms_per_step=5, ms_per_token=2, ms_per_token_context=0.5)
     assert cost.predict(1, 0) == 2 + 0.5
     assert cost.predict(3, 10) == 3 * 2 + 0.5 * (11 + 12 + 13)
 
 
 def test_the_largest_chunk_within_a_time() -> None:
-    cost = StepCost(ms_per_token=1, ms_per_token_context=0.01)
+    cost = StepTime(ms_per_token=1, ms_per_token_context=0.01)
     for ms in (0.5, 1.01, 7.3, 1000):
         size = cost.max_tokens_within(ms, 100, 64)
         assert 0 <= size <= 64
@@ -23,11 +23,11 @@ def test_the_largest_chunk_within_a_time() -> None:
 
 
 def test_no_time_is_no_chunk_and_no_cost_is_the_limit() -> None:
-    assert StepCost(ms_per_token=1).max_tokens_within(-1, 0, 10) == 0
-    assert StepCost().max_tokens_within(0, 0, 10) == 10
-    assert StepCost(ms_per_token=1).max_tokens_within(float("inf"), 0, 10) == 10
+    assert StepTime(ms_per_token=1).max_tokens_within(-1, 0, 10) == 0
+    assert StepTime().max_tokens_within(0, 0, 10) == 10
+    assert StepTime(ms_per_token=1).max_tokens_within(float("inf"), 0, 10) == 10
 
 
 def test_values_are_immutable() -> None:
     with pytest.raises(AttributeError):
-        StepCost().ms_per_step = 1  # type: ignore[misc]
+        StepTime().ms_per_step = 1  # type: ignore[misc]

@@ -225,6 +225,16 @@ def test_a_fork_of_a_state_copies_it_whole() -> None:
     finish_step(manager, (parent, 1), (child, 1))
 
 
+def test_a_fork_at_a_checkpoint_keeps_one_snapshot() -> None:
+    manager = manager_of(state_group(0, 8))
+    parent = admit(manager, TOKENS[:8], 8)
+    child = FakeSequence(list(TOKENS[:8]), num_computed_tokens=8)
+    manager.fork(parent, child)
+    assert manager.allocate(parent, 1) and manager.allocate(child, 1)
+    assert [copy.source for copy in manager.step_copies] == [0, 0]
+    finish_step(manager, (parent, 1), (child, 1))
+
+
 def test_the_state_is_kept_at_checkpoints() -> None:
     manager = manager_of(full_group(0), state_group(1, 8))
     assert [manager.chunk_limit(start) for start in (0, 3, 8, 15)] == [8, 5, 8, 1]

@@ -37,6 +37,7 @@ def chat(
     stats: options.Stats = False,
     threads: options.Threads = None,
     context: options.Context = None,
+    numerics: options.Numerics = None,
 ) -> None:
     """Talk with a model; /help lists the commands."""
     params = options.sampling_params(
@@ -49,7 +50,7 @@ def chat(
         stop=tuple(stop) if stop else None,
     )
     with StatusLine() as status:
-        llm = load_model(model, threads, context, status)
+        llm = load_model(model, options.Machine(threads, numerics), context, status)
         if not raw and not llm.has_chat_template:
             raise ChatTemplateError(
                 f"{llm.name} has no chat template: it was made to continue text, not to answer. "

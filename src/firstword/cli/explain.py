@@ -42,6 +42,7 @@ def explain(
     raw: options.Raw = False,
     threads: options.Threads = None,
     context: options.Context = None,
+    numerics: options.Numerics = None,
 ) -> None:
     """Answer a prompt and tell what happened, from its tokens to the time of each word."""
     text = options.read_prompt(prompt)
@@ -64,7 +65,7 @@ def explain(
     recorder = Recorder()
     with StatusLine() as status:
         recorder.listen(PromptProgress(status))
-        llm = load(model, config, recorder, threads, status)
+        llm = load(model, config, recorder, options.Machine(threads, numerics), status)
         output = None
         for delta in llm.stream(make_prompt(text, system, raw), params):
             output = delta.output or output

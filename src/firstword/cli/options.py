@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from firstword.engine.binding import Numerics as NumericsName
     from firstword.sampling.params import SamplingParams
 
 MAX_TOKENS = 512
@@ -48,6 +50,35 @@ Numerics = Annotated[
     ),
 ]
 Context = Annotated[int | None, typer.Option(help="Context in tokens; otherwise the model's own.")]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What to compute with, as the command line says it.
+
+    Args:
+        threads: how many; None for the usable cores.
+        numerics: the arithmetic by name; None for the fastest there is.
+    """
+
+    threads: int | None = None
+    numerics: str | None = None
+
+
+def checked_numerics(name: str | None) -> NumericsName | None:
+    """The arithmetic of that name.
+
+    Raises:
+        typer.BadParameter: there is none.
+    """
+    from firstword.engine.binding import NUMERICS
+
+    for known in NUMERICS:
+        if name == known:
+            return known
+    if name is None:
+        return None
+    raise typer.BadParameter(f"numerics is {name!r}: choose one of {', '.join(NUMERICS)}")
 
 
 def sampling_params(preset: str, max_tokens: int, **given: Any) -> SamplingParams:

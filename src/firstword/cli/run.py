@@ -50,7 +50,8 @@ def run(
         stop=tuple(stop) if stop else None,
     )
     with StatusLine() as status:
-        llm = load_model(model, threads, context, status)
+        machine = options.Machine(threads, numerics)
+        llm = load_model(model, machine, context, status)
         output = write_stream(llm.stream(make_prompt(text, system, raw), params), status)
     write_answer("\n")
     if stats and output is not None:
@@ -60,7 +61,7 @@ def run(
 
 
 def load_model(
-    model: str | None, threads: int | None, context: int | None, status: StatusLine
+    model: str | None, machine: options.Machine, context: int | None, status: StatusLine
 ) -> LLM:
     """Load a model whose only listener shows the progress of prompts."""
     from firstword.config import EngineConfig
@@ -68,14 +69,14 @@ def load_model(
 
     recorder = Recorder(max_events_per_request=1, max_requests=1)
     recorder.listen(PromptProgress(status))
-    return load(model, EngineConfig(max_model_len=context), recorder, threads, status)
+    return load(model, EngineConfig(max_model_len=context), recorder, machine, status)
 
 
 def load(
     model: str | None,
     config: EngineConfig,
     recorder: Recorder,
-    threads: int | None,
+    machine: options.Machine,
     status: StatusLine,
 ) -> LLM:
     """Load a model for a command, with progress and notices on stderr."""
@@ -85,7 +86,13 @@ def load(
     status.show(f"loading {model or DEFAULT_MODEL}")
     from firstword.llm import LLM
 
-    llm = LLM(model, config=config, threads=threads, recorder=recorder)
+    llm = LLM(
+        model,
+        config=config,
+        numerics=options.checked_numerics(machine.numerics),
+        threads=machine.threads,
+        recorder=recorder,
+    )
     status.clear()
     for notice in llm.notices:
         note(f"firstword: note: {notice}")

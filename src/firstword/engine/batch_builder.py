@@ -91,7 +91,8 @@ def _slots(
     sequence = np.repeat(np.arange(len(lengths)), lengths)  # [T]
     if state:
         return np.asarray(table[sequence, 0] * block_size, np.int32)
-    block = table[sequence, positions // block_size]
+    block = table[sequence, positions // block_size]  # [T]
+    assert (block >= 0).all(), "a position to compute has no block"
     return np.asarray(block * block_size + positions % block_size, np.int32)
 
 

@@ -36,16 +36,17 @@ class Binding:
     new_runner: Callable[[int], Runner]
 
 
-def choose_numerics(
-    checkpoint: Checkpoint, config: EngineConfig
-) -> tuple[Numerics, str | None]:
+def choose_numerics(checkpoint: Checkpoint, config: EngineConfig) -> tuple[Numerics, str | None]:
     """The fastest arithmetic that this file and installation allow.
 
     Returns:
         The choice, and why it is not the compiled one, if it is not.
     """
     if find_spec("firstword._native") is None:
-        return "blas", "this installation has no compiled kernels: answers take several times longer"
+        return (
+            "blas",
+            "this installation has no compiled kernels: answers take several times longer",
+        )
     from firstword.ops.native import types_without_kernel
 
     missing = types_without_kernel(checkpoint.tensors.values())

@@ -14,18 +14,21 @@ from dataclasses import dataclass, field, replace
 from firstword.batch import ForwardBatch, SampledToken, StepResult
 from firstword.config import EngineConfig
 from firstword.engine.batch_builder import build_step
+from firstword.engine.calibration import Calibration
 from firstword.engine.outputs import RequestMetrics, SequenceOutput
+from firstword.engine.reporter import Reporter
 from firstword.engine.request import Request, Sequence
 from firstword.engine.runner import Runner
 from firstword.engine.scheduler import Scheduler
-from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepCost
+from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepTime
 from firstword.errors import ConfigError, PromptTooLongError, SamplingError
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.spec import KVCacheSpec, kv_bytes
 from firstword.ops.cost import Cost
 from firstword.sampling.params import SamplingParams
-from firstword.trace import events
 from firstword.trace.recorder import NullRecorder, Recorder
+
+SampleKey = tuple[str, int]  # request id and sample index
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class EngineModel:
         kv: the KV groups.
         num_blocks: blocks of the KV pool.
         cost_of: FLOPs and bytes of a batch, for the events; None leaves them 0.
-        step_cost: predicts the time of a step, for the scheduler's budget.
+        step_time: predicts the time of a step, for the scheduler's budget.
     """
 
     vocab_size: int
@@ -50,7 +53,7 @@ class EngineModel:
     kv: KVCacheSpec
     num_blocks: int
     cost_of: Callable[[ForwardBatch], Cost] | None = None
-    step_cost: StepCost = field(default_factory=StepCost)
+    step_time: StepTime = field(default_factory=StepTime)
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class Engine:
     ) -> None:
         self.model, self.config, self.clock = model, config, clock
         self.recorder = recorder or NullRecorder()
+        self._reporter = Reporter(self.recorder, model.kv, model.cost_of, clock)
         self._runner = runner
         self.kv = KVCacheManager(
             model.kv,
@@ -122,11 +126,13 @@ class Engine:
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
             step_time_budget_ms=config.step_time_budget_ms,
-            cost=model.step_cost,
+            step_time=model.step_time,
             enable_kv_cache=config.enable_kv_cache,
             clock=clock,
         )
         self._live: dict[str, _Live] = {}
+        self._undelivered: list[SequenceOutput] = []
+        self._calibration = Calibration(model.step_time)
 
     # --- requests ---
 
@@ -148,7 +154,8 @@ class Engine:
         Raises:
             PromptTooLongError: the prompt leaves no room in the context.
             CapacityError: it could not run even alone in the KV pool.
-            ConfigError: an empty prompt, an unknown token id, or an id in use.
+            ConfigError: an empty prompt, a token id that the model does not have (in the prompt
+                or the parameters), or an id in use.
         """
         self._check(request_id, prompt_token_ids)
         params.check_vocabulary(self.model.vocab_size)
@@ -170,19 +177,8 @@ class Engine:
         )
         num_waiting = self.scheduler.num_waiting
         self.scheduler.add(request)
-        live = self._live[request_id] = _Live(request, params, arrival)
-        self.recorder.emit(
-            events.RequestQueued(
-                time=self.clock(),
-                request_id=request_id,
-                num_prompt_tokens=len(prompt_token_ids),
-                max_tokens=params.max_tokens,
-                n=params.n,
-                strategy=params.strategy,
-                seed=live.seed,
-                num_waiting=num_waiting,
-            )
-        )
+        self._live[request_id] = _Live(request, params, arrival)
+        self._reporter.queued(request, params, num_waiting)
 
     def _check(self, request_id: str, prompt_token_ids: SequenceOf[int]) -> None:
         if request_id in self._live:
@@ -190,10 +186,10 @@ class Engine:
         if not prompt_token_ids:
             raise ConfigError("the prompt has no tokens: give at least one character")
         for token in prompt_token_ids:
-            if not 0 <= token < self.model.vocab_size:
+            if not isinstance(token, int) or not 0 <= token < self.model.vocab_size:
                 raise ConfigError(
-                    f"prompt token id {token} is outside the vocabulary, "
-                    f"0 to {self.model.vocab_size - 1}"
+                    f"prompt token id {token!r} is not in the vocabulary: give whole numbers "
+                    f"from 0 to {self.model.vocab_size - 1}"
                 )
         if len(prompt_token_ids) >= self.model.max_model_len:
             raise PromptTooLongError(len(prompt_token_ids), self.model.max_model_len)
@@ -224,18 +220,19 @@ class Engine:
         if live is None:
             return
         for sequence in self.scheduler.abort(request_id):
-            self._emit_finished(request_id, sequence.index, "abort", None)
+            self._reporter.finished(sequence)
 
     def stop(self, request_id: str, sample_index: int, stop_string: str) -> None:
-        """End one sequence because its text reached a stop string."""
+        """End one sequence because its text reached a stop string, unless it has ended already."""
         sequence = self._live[request_id].request.sequences[sample_index]
         if not sequence.is_finished:
             self.scheduler.finish(sequence, "stop", None)
-        self._emit_finished(request_id, sample_index, "stop", stop_string)
+            self._reporter.finished(sequence, stop_string)
 
     def release(self, request_id: str) -> RequestMetrics:
         """What a finished request took; the engine then forgets it."""
         live = self._live.pop(request_id)
+        self._undelivered = [o for o in self._undelivered if o.request_id != request_id]
         sequences = live.request.sequences
         end = live.last_token if live.last_token is not None else self.clock()
         return RequestMetrics(
@@ -244,13 +241,13 @@ class Engine:
             num_cached_tokens=sequences[0].num_cached_tokens,
             num_computed_tokens=live.num_computed,
             num_preemptions=sum(s.num_preemptions for s in sequences),
-            kv_bytes=sum(kv_bytes(self.model.kv, _num_positions(s)) for s in sequences),
+            kv_bytes=sum(kv_bytes(self.model.kv, s.num_positions) for s in sequences),
         )
 
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        return self.scheduler.has_work
+        return bool(self._undelivered) or self.scheduler.has_work
 
     # --- steps ---
 
@@ -258,44 +255,62 @@ class Engine:
         """Run one step; returns the new tokens.
 
         When the step is interrupted or fails, its sequences go back to the queue to be computed
-        again, all others stay as they are, and the exception goes on.
+        again, all others stay as they are, and the exception goes on. Tokens that were there by
+        then come out of the next step.
         """
         output = self.scheduler.schedule()
-        if output is None:
-            return []
-        start = self.clock()
-        self._emit_schedule(output, start)
-        params = {i: live.params for i, live in self._live.items()}
-        num_candidates = self.config.num_top_logprobs
-        step = build_step(output, self.model.kv, params, num_candidates)
+        if output is not None:
+            self._run(output)
+        outputs, self._undelivered = self._undelivered, []
+        return outputs
+
+    def _run(self, output: SchedulerOutput) -> None:
         try:
+            start = self.clock()
+            self._reporter.scheduled(output, start)
+            params = {i: live.params for i, live in self._live.items()}
+            num_candidates = self.config.num_top_logprobs
+            step = build_step(output, self.model.kv, params, num_candidates)
             result = self._runner.collect(self._runner.submit(step))
+            outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
+            self._end_failed(outcomes)
         except BaseException:
             self.scheduler.discard(output)
             raise
-        outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
-        failures = self._end_failed(outcomes)
         sampled = {k: t for k, t in outcomes.items() if isinstance(t, SampledToken)}
         updates = self.scheduler.update(output, {k: t.token_id for k, t in sampled.items()})
+        # Before anybody is told of the step: a listener may raise, or take its time.
+        self._undelivered += [_output_of(update, sampled) for update in updates]
         now = self.clock()
         self._account(output, updates, now)
-        self._emit_step(output, step.batch, result, (start, now))
+        self._calibrate(output, result)
+        num_used = self.model.num_blocks - self.kv.num_free_blocks
+        self._reporter.executed(
+            output, step.batch, result, span=(start, now), num_blocks_used=num_used
+        )
+        for update in updates:
+            sequence = update.sequence
+            self._reporter.sampled(sequence, sampled[_key(sequence)], output.step, now)
+            if update.finished:
+                self._reporter.finished(sequence, sequence.stop_reason)
         if self.config.debug:
             self.scheduler.check_invariants()
-        return failures + [self._report(output.step, u, sampled, now) for u in updates]
 
-    def _end_failed(
-        self, outcomes: dict[tuple[str, int], SampledToken | SamplingError]
-    ) -> list[SequenceOutput]:
+    def _end_failed(self, outcomes: dict[SampleKey, SampledToken | SamplingError]) -> None:
         """End the requests of rows that gave no token; the others in the step go on."""
-        failures = []
         for (request_id, index), outcome in outcomes.items():
             if isinstance(outcome, SamplingError):
-                self.abort(request_id)
-                failures.append(
+                self._undelivered.append(
                     SequenceOutput(request_id, index, -1, 0.0, (), "abort", None, error=outcome)
                 )
-        return failures
+                self.abort(request_id)
+
+    def _calibrate(self, output: SchedulerOutput, result: StepResult) -> None:
+        """Let predictions follow what steps take, where a time budget makes use of them."""
+        if self.config.step_time_budget_ms is not None:
+            actual = result.forward_ms + result.sampling_ms
+            self._calibration.observe(output.num_tokens, output.predicted_ms, actual)
+            self.scheduler.step_time = self._calibration.step_time
 
     def _account(
         self, output: SchedulerOutput, updates: SequenceOf[SequenceUpdate], now: float
@@ -307,138 +322,29 @@ class Engine:
             live.first_token = now if live.first_token is None else live.first_token
             live.last_token = now
 
-    def _report(
-        self,
-        step: int,
-        update: SequenceUpdate,
-        sampled: dict[tuple[str, int], SampledToken],
-        now: float,
-    ) -> SequenceOutput:
-        sequence = update.sequence
-        request_id = sequence.request.request_id
-        token = sampled[request_id, sequence.index]
-        position = sequence.num_tokens - 1
-        self.recorder.emit(_token_event(request_id, sequence.index, step, position, token, now))
-        if update.finished:
-            self._emit_finished(
-                request_id, sequence.index, str(sequence.finish_reason), sequence.stop_reason
-            )
-        return SequenceOutput(
-            request_id=request_id,
-            sample_index=sequence.index,
-            token_id=token.token_id,
-            logprob=token.logprob,
-            candidates=token.candidates,
-            finish_reason=sequence.finish_reason if update.finished else None,
-            stop_reason=sequence.stop_reason if update.finished else None,
-        )
 
-    # --- events ---
-
-    def _emit_schedule(self, output: SchedulerOutput, now: float) -> None:
-        for preemption in output.preemptions:
-            sequence = preemption.sequence
-            self.recorder.emit(
-                events.SequencePreempted(
-                    time=now,
-                    request_id=sequence.request.request_id,
-                    sample_index=sequence.index,
-                    num_lost_tokens=preemption.num_lost_tokens,
-                    reason=preemption.reason,
-                )
-            )
-        for sequence, hit in output.prefix_hits:
-            self.recorder.emit(
-                events.PrefixMatched(
-                    time=now,
-                    request_id=sequence.request.request_id,
-                    sample_index=sequence.index,
-                    num_cached_tokens=hit.num_tokens,
-                    num_copied_tokens=hit.num_copied_tokens,
-                )
-            )
-
-    def _emit_step(
-        self,
-        output: SchedulerOutput,
-        batch: ForwardBatch,
-        result: StepResult,
-        span: tuple[float, float],
-    ) -> None:
-        if not self.recorder.enabled:
-            return
-        cost = self.model.cost_of(batch) if self.model.cost_of else Cost()
-        used = self.model.num_blocks - self.kv.num_free_blocks
-        self.recorder.emit(
-            events.StepExecuted(
-                time=span[1],
-                step=output.step,
-                start=span[0],
-                chunks=tuple(
-                    events.ScheduledChunk(
-                        item.sequence.request.request_id,
-                        item.sequence.index,
-                        item.start,
-                        item.num_tokens,
-                    )
-                    for item in output.scheduled
-                ),
-                forward_ms=result.forward_ms,
-                sampling_ms=result.sampling_ms,
-                flops=cost.flops,
-                bytes_moved=cost.weight_bytes + cost.kv_bytes_read + cost.kv_bytes_written,
-                num_attended=cost.attended,
-                kv_bytes_in_use=used * self.model.kv.page_bytes,
-                predicted_ms=output.predicted_ms,
-            )
-        )
-
-    def _emit_finished(
-        self, request_id: str, sample_index: int, reason: str, stop_reason: str | int | None
-    ) -> None:
-        sequence = self._live[request_id].request.sequences[sample_index]
-        self.recorder.emit(
-            events.SequenceFinished(
-                time=self.clock(),
-                request_id=request_id,
-                sample_index=sample_index,
-                reason=reason,
-                stop_reason=stop_reason,
-                num_output_tokens=sequence.num_output_tokens,
-                kv_bytes=kv_bytes(self.model.kv, _num_positions(sequence)),
-            )
-        )
+def _key(sequence: Sequence) -> SampleKey:
+    return sequence.request.request_id, sequence.index
 
 
-def _num_positions(sequence: Sequence) -> int:
-    """Positions whose K/V a sequence needed: its last token never enters the model."""
-    return sequence.num_prompt_tokens + max(sequence.num_output_tokens - 1, 0)
+def _output_of(update: SequenceUpdate, sampled: dict[SampleKey, SampledToken]) -> SequenceOutput:
+    sequence = update.sequence
+    token = sampled[_key(sequence)]
+    return SequenceOutput(
+        request_id=sequence.request.request_id,
+        sample_index=sequence.index,
+        token_id=token.token_id,
+        logprob=token.logprob,
+        candidates=token.candidates,
+        finish_reason=sequence.finish_reason if update.finished else None,
+        stop_reason=sequence.stop_reason if update.finished else None,
+    )
 
 
-def _sampled_keys(output: SchedulerOutput) -> list[tuple[str, int]]:
+def _sampled_keys(output: SchedulerOutput) -> list[SampleKey]:
     """Whose token each logits row becomes, in the order of the rows."""
     return [
         (item.sequence.request.request_id, index)
         for item in output.scheduled
         for index in item.samples
     ]
-
-
-def _token_event(
-    request_id: str, sample_index: int, step: int, position: int, token: SampledToken, now: float
-) -> events.TokenSampled:
-    return events.TokenSampled(
-        time=now,
-        request_id=request_id,
-        sample_index=sample_index,
-        step=step,
-        position=position,
-        token_id=token.token_id,
-        logprob=token.logprob,
-        probability=token.probability,
-        num_survivors=token.num_survivors,
-        uniform=token.uniform,
-        candidates=tuple(
-            events.TokenCandidate(c.token_id, c.logprob, c.probability) for c in token.candidates
-        ),
-    )

@@ -11,7 +11,7 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 from firstword.engine.request import Sequence
-from firstword.engine.step import StepCost
+from firstword.engine.step import StepTime
 from firstword.kvcache.manager import KVCacheManager
 
 Seniority = tuple[float, int, int]
@@ -24,13 +24,13 @@ class Budget:
     """What is left of a step.
 
     Args:
-        cost: predicts milliseconds.
+        step_time: predicts milliseconds.
         num_tokens: positions left.
         ms: predicted milliseconds left; may be below 0, or infinite.
         manager: says where chunks have to end, and how many tokens fill a block.
     """
 
-    cost: StepCost
+    step_time: StepTime
     num_tokens: int
     ms: float
     manager: KVCacheManager
@@ -38,7 +38,7 @@ class Budget:
     def spend(self, num_tokens: int, start: int) -> None:
         """Take off a chunk of `num_tokens` from position `start`."""
         self.num_tokens -= num_tokens
-        self.ms -= self.cost.predict(num_tokens, start)
+        self.ms -= self.step_time.predict(num_tokens, start)
 
     def share_out(self, running: Iterable[Sequence], others_wait: bool) -> dict[Sequence, int]:
         """Divide the budget between running sequences: those one token behind come first.
@@ -78,7 +78,7 @@ class Budget:
             size = max(size // 2, min(size, self.manager.spec.block_size))
             ms /= 2
         size = min(size, sequence.num_tokens - start, self.manager.chunk_limit(start) or size)
-        return self.cost.max_tokens_within(ms, start, size)
+        return self.step_time.max_tokens_within(ms, start, size)
 
 
 def place_in_line(sequence: Sequence) -> tuple[int, bool, Seniority]:

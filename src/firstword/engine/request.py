@@ -128,6 +128,11 @@ class Sequence:
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property
+    def num_positions(self) -> int:
+        """Positions whose K/V it needs: its last token, once it has one, never enters the model."""
+        return self.num_prompt_tokens + max(self.num_output_tokens - 1, 0)
+
+    @property
     def output_token_ids(self) -> list[int]:
         """The tokens produced so far."""
         return self.token_ids[self.num_prompt_tokens :]

@@ -21,9 +21,9 @@ Every admitted request ends. Every running sequence computes at least one positi
 there are never more of them than the budget has tokens; so it ends unless it is preempted. Suppose
 some sequences were preempted for ever. Outputs are bounded and survive preemption, so from some
 step on these are all protected whenever they run. Among protected ones the order is fixed
-(priority, arrival), so the first of them stands before the others for blocks, and alone it fits
-(`add` saw to that): it is preempted no more, a contradiction. And a waiting sequence gets its turn
-at the latest when nothing runs.
+(priority, arrival), so the first of them comes before the others for blocks, and alone it fits
+(`add` and `_try_admit` see to that): it is preempted no more, a contradiction. And a waiting
+sequence gets its turn at the latest when nothing runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from firstword.engine.step import (
     ScheduledSequence,
     SchedulerOutput,
     SequenceUpdate,
-    StepCost,
+    StepTime,
 )
 from firstword.errors import ConfigError, PromptTooLongError
 from firstword.kvcache.manager import KVCacheManager
@@ -67,7 +67,7 @@ class Scheduler:
         max_model_len: tokens that the context holds, prompt and output together.
         max_num_seqs: sequences running at once, >= 1; never more than `max_num_batched_tokens`.
         max_num_batched_tokens: positions in one step, >= 1.
-        cost: predicts milliseconds.
+        step_time: predicts milliseconds.
         step_time_budget_ms: predicted milliseconds of a step beyond which no chunk is extended;
             each running sequence still gets one position. None: no limit.
         enable_kv_cache: False computes all positions of a sequence in each of its steps, even
@@ -80,7 +80,7 @@ class Scheduler:
     max_model_len: int
     max_num_seqs: int
     max_num_batched_tokens: int
-    cost: StepCost
+    step_time: StepTime
     step_time_budget_ms: float | None = None
     enable_kv_cache: bool = True
     clock: Callable[[], float] = time.monotonic
@@ -187,8 +187,8 @@ class Scheduler:
         """
         assert self._in_flight is None, "the last step has not been updated or discarded"
         ms = inf if self.step_time_budget_ms is None else self.step_time_budget_ms
-        ms -= self.cost.ms_per_step
-        step = _Step(Budget(self.cost, self.max_num_batched_tokens, ms, self.manager))
+        ms -= self.step_time.ms_per_step
+        step = _Step(Budget(self.step_time, self.max_num_batched_tokens, ms, self.manager))
         if not self.enable_kv_cache:
             self._recompute_in_turn(step)
         else:
@@ -255,7 +255,7 @@ class Scheduler:
             self._start(self._waiting.pop(0))
         for sequence in list(self._running):
             size, budget = sequence.num_tokens, step.budget
-            over = size > budget.num_tokens or self.cost.predict(size, 0) > budget.ms
+            over = size > budget.num_tokens or self.step_time.predict(size, 0) > budget.ms
             if step.scheduled and over:
                 break
             if not self.manager.admit(sequence, size, PrefixHit()):
@@ -271,7 +271,7 @@ class Scheduler:
 
     def _output(self, step: _Step) -> SchedulerOutput:
         self._num_steps += 1
-        costs = [self.cost.predict(size, s.num_computed_tokens) for s, size in step.scheduled]
+        costs = [self.step_time.predict(size, s.num_computed_tokens) for s, size in step.scheduled]
         return SchedulerOutput(
             step=self._num_steps,
             time=self.clock(),
@@ -280,7 +280,7 @@ class Scheduler:
             preemptions=tuple(step.preemptions),
             prefix_hits=tuple(step.prefix_hits),
             num_tokens=sum(size for _, size in step.scheduled),
-            predicted_ms=self.cost.ms_per_step + sum(costs),
+            predicted_ms=self.step_time.ms_per_step + sum(costs),
         )
 
     def _scheduled(self, sequence: Sequence, size: int) -> ScheduledSequence:

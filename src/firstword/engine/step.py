@@ -14,7 +14,7 @@ from firstword.kvcache.prefix_cache import PrefixHit
 
 
 @dataclass(frozen=True, slots=True)
-class StepCost:
+class StepTime:
     """Predicts how long a step takes; linear in tokens and in query-key pairs.
 
     Args:

@@ -203,12 +203,13 @@ class KVCacheManager:
         """Keep the state at a checkpoint before the step moves it on, if a block is free."""
         position = sequence.num_computed_tokens
         last = position // self._block_size - 1
-        just_copied = {copy.destination for copy in self._copies}
         for i, group in enumerate(self.spec.groups):
             if not self._is_checkpoint(group, position) or self.pool.num_free == 0:
                 continue
             state = held.tables[i].blocks[0]
-            if state in just_copied or self._prefix_cache.find_block(i, sequence, last) >= 0:
+            if any(copy.destination == state for copy in self._copies):
+                continue  # a fork of the state, which its owner or the cache keeps
+            if self._prefix_cache.find_block(i, sequence, last) != NO_BLOCK:
                 continue
             copy = BlockCopy(state, self.pool.allocate(), self._block_size, i)
             self.pool.retain(state)

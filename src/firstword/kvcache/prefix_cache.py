@@ -60,7 +60,7 @@ class PrefixCache:
         self._groups = spec.groups
         self._block_size = spec.block_size
         self._pool = pool
-        self._extra_key = extra_key
+        self._model_key = block_key(extra_key, ())
 
     def match(self, sequence: TokenSequence) -> PrefixHit:
         """Find the longest cached prefix of a sequence; nothing changes.
@@ -96,11 +96,13 @@ class PrefixCache:
         size = self._block_size
         wanted = self._block_tokens(sequence, index)[: limit - index * size]
         parent = self._key(sequence, index - 1)
-        paged = [i for i, group in enumerate(self._groups) if group.kind != "state"]
-        best = {i: self._pool.longest_common_prefix(i, parent, wanted) for i in paged}
+        best: dict[int, tuple[int, int]] = {}  # group -> block, tokens shared
+        for i, group in enumerate(self._groups):
+            if group.kind != "state":
+                best[i] = self._pool.longest_common_prefix(i, parent, wanted)
+                if best[i][1] == 0:
+                    return None
         count = min((length for _, length in best.values()), default=len(wanted))
-        if count == 0:
-            return None
         end = index * size + count
         blocks: list[tuple[int, ...]] = []
         for i, group in enumerate(self._groups):
@@ -139,7 +141,8 @@ class PrefixCache:
         """Key of the full block `index` of a sequence; of the root for -1."""
         keys = sequence.block_keys
         if not keys:
-            keys.append(block_key(self._extra_key + b"\0" + sequence.salt.encode(), ()))
+            salt = sequence.salt.encode("utf-8", "surrogatepass")  # whatever a client sends
+            keys.append(block_key(self._model_key + salt, ()))
         while len(keys) < index + 2:
             keys.append(block_key(keys[-1], self._block_tokens(sequence, len(keys) - 1)))
         return keys[index + 1]

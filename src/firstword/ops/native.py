@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from firstword import _native
+import firstword._native as _native
 from firstword.batch import ForwardBatch
 from firstword.errors import ConfigError, UnsupportedModelError
 from firstword.kvcache.spec import KVCacheSpec
@@ -115,9 +115,7 @@ class NativeOps:
         """Record rows of `weight` [V, D] for the batch's token ids, times `scale` -> [T, D]."""
         return self._recorder.embedding(weight, weight.shape[1], scale)
 
-    def linear(
-        self, x: Symbol, weight: NativeWeight, bias: NativeWeight | None = None
-    ) -> Symbol:
+    def linear(self, x: Symbol, weight: NativeWeight, bias: NativeWeight | None = None) -> Symbol:
         """Record x [T, D] times the transpose of weight [O, D], plus bias [O] -> [T, O]."""
         return self._recorder.linear(x, weight, bias, weight.shape[0])
 

@@ -6,7 +6,7 @@ values as [32 positions, d]. Not here: which block belongs to whom (kvcache).
 
 from __future__ import annotations
 
-from firstword import _native
+import firstword._native as _native
 from firstword.config import BLOCK_SIZE
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import KVCacheSpec

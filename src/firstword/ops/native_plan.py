@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firstword import _native
+import firstword._native as _native
 from firstword.batch import Float32Array, ForwardBatch, Int32Array
 from firstword.errors import StepStoppedError
 from firstword.kvcache.spec import KVCacheSpec

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firstword import _native
+import firstword._native as _native
 from firstword.batch import Candidate, Float32Array, Int32Array, SampledToken, SamplingRow
 from firstword.errors import SamplingError
 from firstword.sampling.sampler import (
