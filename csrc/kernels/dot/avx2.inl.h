@@ -7,8 +7,18 @@ constexpr int kLanes = 8;
 
 // Tokens that share one load of the weights: 2 x 4 accumulators leave room for the operands in 16
 // registers. Where a second set of accumulators is live, 2 x 2.
-constexpr int tile_tokens(int bits, bool wide) { return bits == 4 && !wide ? 4 : (bits == 8 ? 4 : 2); }
+#ifndef TN4
+#define TN4 4
+#define TN5 2
+#define TN8 4
+#define TW 2
+#endif
+constexpr int tile_tokens(int bits, bool wide) { return wide ? TW : (bits == 4 ? TN4 : (bits==5?TN5:TN8)); }
 constexpr int kFloatTile = 4;
+
+// Pins a value to a register at this point. Without it the compiler turns chains of integer
+// additions into trees, which need more registers than there are.
+FW_INLINE void keep(Ints& value) { asm("" : "+x"(value)); }
 
 FW_INLINE Floats zero_floats() { return _mm256_setzero_ps(); }
 FW_INLINE Ints zero_ints() { return _mm256_setzero_si256(); }
@@ -49,6 +59,13 @@ FW_INLINE Floats load_bf16(const uint8_t* p, int v) {
   return _mm256_castsi256_ps(bits);
 }
 
+// Two neighbouring 16-bit integers, for every row.
+FW_INLINE Ints splat_pair(const int16_t* p) {
+  int32_t word;
+  __builtin_memcpy(&word, p, sizeof word);
+  return _mm256_set1_epi32(word);
+}
+
 // The four activations of a k-group, for every row.
 FW_INLINE Ints splat_group(const int8_t* a) {
   int32_t word;
@@ -62,28 +79,22 @@ template <int kBits, int V, int T, class Weights>
 FW_INLINE void add_groups(const Weights& w, int first, int groups, const int8_t* a, int64_t stride,
                           const Ints (&scale)[V], Ints (&isum)[V][T]) {
   constexpr int kDepth = kBits == 4 ? 8 : (kBits == 5 ? 4 : 2);
-#pragma GCC unroll 8
-  for (int start = first; start < first + groups; start += kDepth) {
+  FW_UNROLL for (int start = first; start < first + groups; start += kDepth) {
     Ints pairs[V][T];
-#pragma GCC unroll 8
-    for (int g = start; g < start + kDepth; ++g) {
+    FW_UNROLL for (int g = start; g < start + kDepth; ++g) {
       Ints weights[V];
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) weights[v] = w.codes(v, g);
-#pragma GCC unroll 4
-      for (int t = 0; t < T; ++t) {
+      FW_UNROLL for (int v = 0; v < V; ++v) weights[v] = w.codes(v, g);
+      FW_UNROLL for (int t = 0; t < T; ++t) {
         const Ints group = splat_group(a + t * stride + 4 * g);
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) {
+        FW_UNROLL for (int v = 0; v < V; ++v) {
           const Ints product = _mm256_maddubs_epi16(weights[v], group);
           pairs[v][t] = g == start ? product : _mm256_add_epi16(pairs[v][t], product);
+          keep(pairs[v][t]);
         }
       }
     }
-#pragma GCC unroll 4
-    for (int t = 0; t < T; ++t) {
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) {
+    FW_UNROLL for (int t = 0; t < T; ++t) {
+      FW_UNROLL for (int v = 0; v < V; ++v) {
         isum[v][t] = add(isum[v][t], _mm256_madd_epi16(pairs[v][t], scale[v]));
       }
     }
@@ -95,21 +106,18 @@ template <int V, int T, class Weights>
 FW_INLINE void add_signed_groups(const Weights& w, const int8_t* a, int64_t stride,
                                  Ints (&isum)[V][T]) {
   const Ints ones = _mm256_set1_epi16(1);
-#pragma GCC unroll 8
-  for (int g = 0; g < 8; ++g) {
+  FW_UNROLL for (int g = 0; g < 8; ++g) {
     Ints weights[V], magnitudes[V];
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) {
+    FW_UNROLL for (int v = 0; v < V; ++v) {
       weights[v] = w.codes(v, g);
       magnitudes[v] = _mm256_abs_epi8(weights[v]);
     }
-#pragma GCC unroll 4
-    for (int t = 0; t < T; ++t) {
+    FW_UNROLL for (int t = 0; t < T; ++t) {
       const Ints group = splat_group(a + t * stride + 4 * g);
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) {
+      FW_UNROLL for (int v = 0; v < V; ++v) {
         const Ints pairs = _mm256_maddubs_epi16(magnitudes[v], _mm256_sign_epi8(group, weights[v]));
         isum[v][t] = add(isum[v][t], _mm256_madd_epi16(pairs, ones));
+        keep(isum[v][t]);
       }
     }
   }
@@ -118,33 +126,28 @@ FW_INLINE void add_signed_groups(const Weights& w, const int8_t* a, int64_t stri
 // Plain sums over a run of 32 columns.
 template <int kBits, int V, int T, class Weights>
 FW_INLINE void sum_run(const Weights& w, const int8_t* a, int64_t stride, Ints (&isum)[V][T]) {
-#pragma GCC unroll 4
-  for (int t = 0; t < T; ++t) {
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) isum[v][t] = zero_ints();
+  FW_UNROLL for (int t = 0; t < T; ++t) {
+    FW_UNROLL for (int v = 0; v < V; ++v) isum[v][t] = zero_ints();
   }
   if constexpr (kBits == 8) {
     add_signed_groups<V, T>(w, a, stride, isum);
   } else {
     Ints ones[V];
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) ones[v] = _mm256_set1_epi16(1);
+    FW_UNROLL for (int v = 0; v < V; ++v) ones[v] = _mm256_set1_epi16(1);
     add_groups<kBits, V, T>(w, 0, 8, a, stride, ones, isum);
   }
 }
 
 // isum += sums over a run of 32 columns, times the scales of its one (4 and 5 bits) or two (6 bits)
-// groups. scale: pairs of equal 16-bit integers, [groups][V x 8].
+// groups. scale: pairs of equal 16-bit integers, [groups][16 rows].
 template <int kBits, int V, int T, class Weights>
 FW_INLINE void add_scaled_run(const Weights& w, const int8_t* a, int64_t stride,
                               const int32_t* scale, Ints (&isum)[V][T]) {
   constexpr int kSpan = kBits == 6 ? 4 : 8;  // k-groups that share a scale
-#pragma GCC unroll 2
-  for (int first = 0; first < 8; first += kSpan) {
+  FW_UNROLL for (int first = 0; first < 8; first += kSpan) {
     Ints scales[V];
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) {
-      scales[v] = load(static_cast<const void*>(scale + (first / kSpan * V + v) * kLanes));
+    FW_UNROLL for (int v = 0; v < V; ++v) {
+      scales[v] = load(static_cast<const void*>(scale + 16 * (first / kSpan) + kLanes * v));
     }
     add_groups<kBits, V, T>(w, first, kSpan, a, stride, scales, isum);
   }
@@ -183,3 +186,12 @@ struct Unpacked {
 
   FW_INLINE Ints codes(int v, int g) const { return load(run + 64 * g + 32 * v); }
 };
+
+// One half of a run as Unpacked reads it.
+template <int kBits>
+FW_INLINE void unpack_run(const Packed<kBits>& packed, uint8_t* out) {
+  FW_UNROLL for (int g = 0; g < 8; ++g) {
+    store(out + 64 * g, packed.codes(0, g));
+    store(out + 64 * g + 32, packed.codes(1, g));
+  }
+}
