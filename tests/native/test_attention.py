@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -154,7 +155,7 @@ class World:
         )  # fmt: skip
         items = self.kernels.call(isa, "items", args)
         borders = [items * i // runs for i in range(runs + 1)]
-        for first, last in reversed(list(zip(borders, borders[1:], strict=False))):
+        for first, last in reversed(list(pairwise(borders))):
             scratch = np.full(size // 4, np.nan, np.float32)
             self.kernels.call(isa, "attention", args, first, last, scratch)
         self.kernels.call(isa, "attention_merge", args, 0, len(q))
@@ -228,7 +229,7 @@ def test_store_has_equal_bits(kernels: Kernels) -> None:
         world.k[0] *= np.float32(2) ** np.random.default_rng(2).integers(-40, 20, (100, 96))
         world.k[0][1, :3] = np.nan, -np.nan, np.inf
         images.append(world.store_all(isa).pages.view(np.uint16))
-    np.testing.assert_array_equal(*images)
+    np.testing.assert_array_equal(images[0], images[1])
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=name_of)

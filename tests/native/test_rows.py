@@ -79,7 +79,9 @@ def test_norm_follows_its_written_order(kernels: Kernels) -> None:
     x = normal(3, 67)
     lanes = np.zeros(16, np.float32)
     for i, value in enumerate(x):  # a float64 product of float32 values is exact
-        lanes[i % 16] = np.float32(np.float64(value) * np.float64(value) + np.float64(lanes[i % 16]))
+        lanes[i % 16] = np.float32(
+            np.float64(value) * np.float64(value) + np.float64(lanes[i % 16])
+        )
     for width in (8, 4, 2, 1):
         lanes[:width] += lanes[width : 2 * width]
     inverse = np.float32(1) / np.sqrt(lanes[0] / np.float32(67) + np.float32(1e-6))
@@ -92,14 +94,14 @@ def test_norm_follows_its_written_order(kernels: Kernels) -> None:
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("head_dim", [2, 6, 16, 64, 80, 96, 128, 256])
-def test_rope_rotates_pairs(
-    kernels: Kernels, isa: Isa, interleaved: bool, head_dim: int
-) -> None:
+def test_rope_rotates_pairs(kernels: Kernels, isa: Isa, interleaved: bool, head_dim: int) -> None:
     half = head_dim // 2
     angles = normal(4, half)
     cos, sin = np.cos(angles), np.sin(angles)
     x = normal(5, 3, head_dim)
-    pairs = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(half), slice(half, None))
+    pairs = (
+        (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(half), slice(half, None))
+    )
     expected = np.empty_like(x)
     expected[:, pairs[0]] = x[:, pairs[0]] * cos - x[:, pairs[1]] * sin
     expected[:, pairs[1]] = x[:, pairs[1]] * cos + x[:, pairs[0]] * sin
@@ -125,7 +127,9 @@ def test_accuracy_against_float64(kernels: Kernels, isa: Isa) -> None:
     z = x.astype(np.float64)
     silu = z / (1 + np.exp(-z))
     np.testing.assert_allclose(run2(kernels, isa, "silu_mul", x, ones), silu, rtol=5e-7, atol=1e-37)
-    np.testing.assert_allclose(run2(kernels, isa, "gelu_mul", x, ones), gelu(x), rtol=5e-7, atol=4e-7)
+    np.testing.assert_allclose(
+        run2(kernels, isa, "gelu_mul", x, ones), gelu(x), rtol=5e-7, atol=4e-7
+    )
     capped = x.copy()
     kernels.call(isa, "softcap", capped, len(x), 1.0)
     np.testing.assert_allclose(capped, np.tanh(z), rtol=0, atol=2e-7)
