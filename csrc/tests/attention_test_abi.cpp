@@ -20,6 +20,12 @@ extern "C" {
 void use_avx2(bool yes) { vectors = yes; }
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
+int64_t struct_bytes(int32_t index) {
+  const int64_t sizes[] = {sizeof(KVPages),   sizeof(StoreKVArgs),  sizeof(AttentionArgs),
+                          sizeof(SampleRow), sizeof(SampleResult), sizeof(SampleCandidates)};
+  return sizes[index];
+}
+
 void rms_norm(const float* x, const float* w, float eps, int64_t n, float* out) {
   PICK(rms_norm)(x, w, eps, n, out);
 }

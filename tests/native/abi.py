@@ -126,6 +126,10 @@ class SampleCandidates(ctypes.Structure):
     _fields_ = [("ids", c_void_p), ("logprobs", c_void_p), ("probabilities", c_void_p)]
 
 
+# In the order of `struct_bytes` in csrc/tests/attention_test_abi.cpp.
+STRUCTURES = (KVPages, StoreKVArgs, AttentionArgs, SampleRow, SampleResult, SampleCandidates)
+
+
 def pointer(array: NDArray[Any]) -> int:
     """Address of a contiguous array, which must outlive the call."""
     assert array.flags.c_contiguous
@@ -141,6 +145,7 @@ def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:
 
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "use_avx2": (c_bool,),
+    "struct_bytes": (c_int32,),
     "rms_norm": (c_void_p, c_void_p, c_float, c_int64, c_void_p),
     "add": (c_void_p, c_void_p, c_int64, c_void_p),
     "rope": (c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_bool),
@@ -161,6 +166,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
 }
 _RESULTS: dict[str, Any] = {
     "has_avx2": c_bool,
+    "struct_bytes": c_int64,
     "items": c_int64,
     "partial_floats": c_int64,
     "scratch_bytes": c_int64,
@@ -182,6 +188,9 @@ class Kernels:
             function = getattr(self._library, name)
             function.argtypes = _ARGUMENTS.get(name, ())
             function.restype = _RESULTS.get(name)
+        for index, structure in enumerate(STRUCTURES):
+            size = self._library.struct_bytes(index)
+            assert ctypes.sizeof(structure) == size, f"{structure.__name__} has {size} bytes in C++"
 
     def call(self, isa: Isa, name: str, *args: Any) -> Any:
         """Call the body of `name` for an instruction set; arrays become their addresses."""
