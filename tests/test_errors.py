@@ -13,6 +13,7 @@ from firstword.errors import (
     FirstwordError,
     PromptTooLongError,
     SamplingError,
+    StepStoppedError,
     UnsupportedModelError,
 )
 
@@ -21,7 +22,8 @@ ALL = [
     for value in vars(errors).values()
     if isinstance(value, type) and issubclass(value, Exception)
 ]
-INTERNAL = {SamplingError}  # reaches a caller inside an output, never by its name
+# The first reaches a caller inside an output; the second whoever stopped the step.
+INTERNAL = {SamplingError, StepStoppedError}
 
 
 @pytest.mark.parametrize("error", ALL)
