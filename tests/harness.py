@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from firstword.batch import Float32Array
 from firstword.config import EngineConfig
+from firstword.engine.binding import Numerics
 from firstword.engine.engine import Engine, EngineModel
-from firstword.engine.runner import ReferenceRunner
+from firstword.engine.runner import NativeRunner, ReferenceRunner, Runner
 from firstword.engine.step import StepTime
+from firstword.models.registry import Model as Network
 from firstword.models.registry import build_model, model_kv_spec
-from firstword.ops.reference import ReferenceMode, ReferenceOps
+from firstword.ops.native import NativeOps
+from firstword.ops.native_plan import NativeModel
+from firstword.ops.reference import ReferenceOps
 from firstword.sampling.params import SamplingParams
 from firstword.trace.recorder import Recorder
 from firstword.weights.checkpoint import open_checkpoint
@@ -19,18 +24,38 @@ from firstword.weights.checkpoint import open_checkpoint
 
 @dataclass
 class Model:
-    """A model file bound to the reference backend; engines made from it share the weights."""
+    """A model file bound to a backend; engines made from it share the weights.
+
+    `threads` and `isa` matter to the compiled backend only.
+    """
 
     path: Path
-    numerics: ReferenceMode = "exact"
+    numerics: Numerics = "exact"
     kv_dtype: str = "float16"
+    threads: int = 2
+    isa: str = ""
 
     def __post_init__(self) -> None:
         self.checkpoint = open_checkpoint(self.path)
         self.config = self.checkpoint.config
         self.spec = model_kv_spec(self.config, self.kv_dtype)
-        self.ops = ReferenceOps(self.numerics)
-        self.network = build_model(self.checkpoint, self.ops, self.spec)
+        self.ops: NativeOps | ReferenceOps
+        self.network: Network[Float32Array]
+        self.native: NativeModel | None = None
+        if self.numerics == "native":
+            self.ops = ops = NativeOps(self.threads, self.isa)
+            recorded = build_model(self.checkpoint, ops, self.spec)
+            self.native = NativeModel(ops, recorded, self.spec, self.config.vocab_size)
+            self.network = self.native
+        else:
+            self.ops = ReferenceOps(self.numerics)
+            self.network = build_model(self.checkpoint, self.ops, self.spec)
+
+    def runner(self, num_blocks: int) -> Runner:
+        """A runner with an empty KV pool."""
+        if self.native is not None:
+            return NativeRunner(self.native, self.native.ops.new_kv_pool(self.spec, num_blocks))
+        return ReferenceRunner(self.network, self.ops.new_kv_pool(self.spec, num_blocks))
 
     def engine(
         self,
@@ -43,7 +68,6 @@ class Model:
     ) -> Engine:
         """A fresh engine with an empty KV pool; invariants are checked after every step."""
         config = config or EngineConfig(debug=True)
-        kv = self.ops.new_kv_pool(self.spec, num_blocks)
         model = EngineModel(
             vocab_size=self.config.vocab_size,
             max_model_len=config.max_model_len or self.config.max_position_embeddings,
@@ -53,7 +77,7 @@ class Model:
             num_blocks=num_blocks,
             step_time=step_time or StepTime(),
         )
-        return Engine(ReferenceRunner(self.network, kv), model, config, recorder=recorder)
+        return Engine(self.runner(num_blocks), model, config, recorder=recorder)
 
 
 def finish(engine: Engine) -> dict[tuple[str, int], list[int]]:

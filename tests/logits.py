@@ -29,10 +29,10 @@ def chunks_of_logits(model: Model, ids: Sequence[int]) -> Iterator[Float32Array]
     block_size = model.spec.block_size
     kv = model.ops.new_kv_pool(model.spec, len(model.spec.groups) * -(-len(ids) // block_size))
     for start in range(0, len(ids), CHUNK):
-        yield model.network(_batch(model.spec, ids, start), kv)
+        yield model.network(chunk_batch(model.spec, ids, start), kv)
 
 
-def _batch(spec: KVCacheSpec, ids: Sequence[int], start: int) -> ForwardBatch:
+def chunk_batch(spec: KVCacheSpec, ids: Sequence[int], start: int) -> ForwardBatch:
     """The positions from `start` on, all of them wanting logits."""
     end = min(start + CHUNK, len(ids))
     positions = np.arange(start, end, dtype=np.int32)

@@ -1,7 +1,7 @@
 """Promise 3 on whole requests: the tokens do not depend on how the work was cut up or shared.
 
-Exact reference backend, tiny random models (Gemma 3 with a window of 48, shorter than the
-prompts), every sampling mode, and the two real models under three conditions.
+Exact reference backend and compiled backend, tiny random models (Gemma 3 with a window of 48,
+shorter than the prompts), every sampling mode, and the two real models under three conditions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from firstword.config import EngineConfig
+from firstword.engine.binding import Numerics
 from firstword.engine.engine import Engine
+from firstword.quant import GGMLType
 from firstword.sampling.params import SamplingParams
 from tests.harness import Model, answer, finish
 from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
@@ -104,12 +106,21 @@ CONDITIONS: dict[str, Condition] = {
 }
 
 
-@pytest.fixture(scope="module", params=["llama", "gemma3"])
+TINY = [
+    ("llama", GGMLType.F32, "exact"),
+    ("gemma3", GGMLType.F32, "exact"),
+    ("llama", GGMLType.Q4_1, "native"),
+    ("gemma3", GGMLType.Q5_0, "native"),
+]
+
+
+@pytest.fixture(scope="module", params=TINY, ids=lambda param: f"{param[0]}-{param[2]}")
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
     path = tmp_path_factory.mktemp("tiny") / "model.gguf"
-    if request.param == "llama":
-        return Model(write_tiny_llama(path))
-    return Model(write_tiny_gemma3(path, window=48))
+    family, dtype, numerics = request.param
+    if family == "llama":
+        return Model(write_tiny_llama(path, dtype=dtype), numerics)
+    return Model(write_tiny_gemma3(path, dtype=dtype, window=48), numerics)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -132,17 +143,19 @@ REAL = "Gravity is the force by which a planet or other body draws objects towar
 REAL_CONDITIONS = ("chunks of 7", "mixed", "prefix hit inside a block")
 
 
-def real_prompt(path: Path) -> tuple[Model, list[int]]:
+def real_prompt(path: Path, numerics: Numerics) -> tuple[Model, list[int]]:
     from firstword.text.tokenizer import Tokenizer
 
-    model = Model(path)
+    model = Model(path, numerics)
     tokenizer = Tokenizer.from_gguf(model.checkpoint.tokenizer_metadata, str(path))
     ids = [*tokenizer.bos_ids, *tokenizer.encode(REAL * 4)]
     return model, ids[:60]
 
 
-def check_real(path: Path, conditions: tuple[str, ...], modes: tuple[str, ...]) -> None:
-    model, prompt = real_prompt(path)
+def check_real(
+    path: Path, conditions: tuple[str, ...], modes: tuple[str, ...], numerics: Numerics = "exact"
+) -> None:
+    model, prompt = real_prompt(path, numerics)
     for mode in modes:
         params = replace(MODES[mode], max_tokens=8)
         expected = answer(model.engine(), prompt, params)
@@ -150,18 +163,27 @@ def check_real(path: Path, conditions: tuple[str, ...], modes: tuple[str, ...]) 
             assert CONDITIONS[name](model, prompt, params) == expected, (mode, name)
 
 
-@pytest.mark.real_model
-def test_smollm2_under_three_conditions(smollm2_path: Path) -> None:
-    check_real(smollm2_path, REAL_CONDITIONS, ("top-p",))
+NUMERICS: tuple[Numerics, ...] = ("exact", "native")
 
 
 @pytest.mark.real_model
-def test_gemma3_under_three_conditions(gemma3_path: Path) -> None:
-    check_real(gemma3_path, REAL_CONDITIONS, ("top-p",))
+@pytest.mark.parametrize("numerics", NUMERICS)
+def test_smollm2_under_three_conditions(smollm2_path: Path, numerics: Numerics) -> None:
+    check_real(smollm2_path, REAL_CONDITIONS, ("top-p",), numerics)
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("numerics", NUMERICS)
+def test_gemma3_under_three_conditions(gemma3_path: Path, numerics: Numerics) -> None:
+    check_real(gemma3_path, REAL_CONDITIONS, ("top-p",), numerics)
 
 
 @pytest.mark.deep
 @pytest.mark.real_model
+@pytest.mark.parametrize("numerics", NUMERICS)
 @pytest.mark.parametrize("name", ["smollm2", "gemma3"])
-def test_real_models_under_all_conditions(name: str, request: pytest.FixtureRequest) -> None:
-    check_real(request.getfixturevalue(f"{name}_path"), tuple(CONDITIONS), tuple(MODES))
+def test_real_models_under_all_conditions(
+    name: str, numerics: Numerics, request: pytest.FixtureRequest
+) -> None:
+    path = request.getfixturevalue(f"{name}_path")
+    check_real(path, tuple(CONDITIONS), tuple(MODES), numerics)
