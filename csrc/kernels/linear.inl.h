@@ -89,6 +89,12 @@ template <class Sweep>
 FW_INLINE void for_tiles(int64_t num_tokens, const Sweep& sweep) {
   int64_t t = 0;
   for (; t + kTileTokens <= num_tokens; t += kTileTokens) sweep.template run<kTileTokens>(t);
+  if constexpr (kTileTokens > 4) {
+    if (t + 4 <= num_tokens) {
+      sweep.template run<4>(t);
+      t += 4;
+    }
+  }
   for (; t + 2 <= num_tokens; t += 2) sweep.template run<2>(t);
   if (t < num_tokens) sweep.template run<1>(t);
 }

@@ -15,7 +15,7 @@ constexpr NarrowLayout narrow_layout(Format format) {
     case Format::P4_1: return {4, 0, true, 128, 0, 640};
     case Format::P5_0: return {5, 16, false, 64, 576, 704};
     case Format::P5_1: return {5, 0, true, 128, 640, 768};
-    default: return {8, 0, false, 64, 0, 1088};  // P8_0
+    default: return {8, kSignedOffset, false, 64, 0, 1088};  // P8_0
   }
 }
 

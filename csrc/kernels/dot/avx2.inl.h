@@ -8,6 +8,8 @@ constexpr int kLanes = 8;
 // Tokens that share one load of the weights: 2 x 4 accumulators leave room for the operands in 16
 // registers. The sums of 32-bit integers or floats wait in the L1 cache meanwhile.
 constexpr int kTileTokens = 4;
+// Signed codes are multiplied as they are.
+constexpr int32_t kSignedOffset = 0;
 
 // Pins a value to a register at this point. Without it the compiler turns chains of integer
 // additions into trees, which need more registers than there are.
