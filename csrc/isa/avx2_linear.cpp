@@ -3,12 +3,9 @@
 
 #include <cstddef>
 
+#include "kernels/dot/macros.h"
 #include "kernels/linear.h"
 #include "kernels/quantize.h"
-
-#define FW_INLINE [[gnu::always_inline]] inline
-// Loops over vectors, tokens and k-groups leave no array behind: everything stays in registers.
-#define FW_UNROLL _Pragma("GCC unroll 16")
 
 namespace fw {
 namespace {

@@ -32,24 +32,27 @@ struct Work {
   }
 };
 
-// Outputs of 16 rows for T tokens.
-template <int T>
+// Outputs of V row vectors for T tokens; in memory [halves][T][16 rows].
+template <int T, int V = kHalfVectors>
 struct Tile {
-  Floats acc[kHalfVectors][T];
+  Floats acc[V][T];
 
+  FW_INLINE static int offset(int v, int t) {
+    return 16 * (T * (v / kHalfVectors) + t) + kLanes * (v % kHalfVectors);
+  }
   FW_INLINE void clear() {
-    FW_UNROLL for (int v = 0; v < kHalfVectors; ++v) {
+    FW_UNROLL for (int v = 0; v < V; ++v) {
       FW_UNROLL for (int t = 0; t < T; ++t) acc[v][t] = zero_floats();
     }
   }
   FW_INLINE void load_from(const float* out) {
-    FW_UNROLL for (int v = 0; v < kHalfVectors; ++v) {
-      FW_UNROLL for (int t = 0; t < T; ++t) acc[v][t] = load(out + 16 * t + kLanes * v);
+    FW_UNROLL for (int v = 0; v < V; ++v) {
+      FW_UNROLL for (int t = 0; t < T; ++t) acc[v][t] = load(out + offset(v, t));
     }
   }
   FW_INLINE void store_to(float* out) const {
-    FW_UNROLL for (int v = 0; v < kHalfVectors; ++v) {
-      FW_UNROLL for (int t = 0; t < T; ++t) store(out + 16 * t + kLanes * v, acc[v][t]);
+    FW_UNROLL for (int v = 0; v < V; ++v) {
+      FW_UNROLL for (int t = 0; t < T; ++t) store(out + offset(v, t), acc[v][t]);
     }
   }
 };
@@ -71,16 +74,35 @@ inline void write_outputs(const Work& work, const float* acc) {
   }
 }
 
+// How far ahead of its use a cache line of narrow blocks is asked for.
+#ifndef PFB
+#define PFB 2048
+#endif
+constexpr int64_t kPrefetchBytes = PFB;
+
 FW_INLINE void prefetch(const uint8_t* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+}
+
+// Calls sweep.run<T>(t) for tiles of tokens that cover [0, num_tokens).
+template <class Sweep>
+FW_INLINE void for_tiles(int64_t num_tokens, const Sweep& sweep) {
+  int64_t t = 0;
+  for (; t + kTileTokens <= num_tokens; t += kTileTokens) sweep.template run<kTileTokens>(t);
+  if constexpr (kTileTokens > 4) {
+    if (t + 4 <= num_tokens) {
+      sweep.template run<4>(t);
+      t += 4;
+    }
+  }
+  for (; t + 2 <= num_tokens; t += 2) sweep.template run<2>(t);
+  if (t < num_tokens) sweep.template run<1>(t);
 }
 
 #include "linear_narrow.inl.h"
 #include "linear_wide.inl.h"
 #include "linear_float.inl.h"
 
-// The three families under one name: `Family<F>::stream` takes up to 4 tokens at a time from packed
-// weights, `Family<F>::gemm` any number through a slab.
 constexpr bool is_float(Format f) {
   return f == Format::PF16 || f == Format::PBF16 || f == Format::PF32;
 }
@@ -88,31 +110,25 @@ constexpr bool is_wide(Format f) {
   return f == Format::P4_K || f == Format::P5_K || f == Format::P6_K;
 }
 
-// H halves of a panel for T tokens.
-template <Format F, int H, int T>
-FW_INLINE void stream(const Work& work, Scratch* scratch) {
-  Tile<T> tiles[H];
+// T tokens times packed weights, for one or both halves of a panel.
+template <Format F, int T>
+inline void stream(const Work& work, int64_t halves, Scratch* scratch) {
   if constexpr (is_float(F)) {
-    stream_float<F, H, T>(work, tiles);
+    stream_float<F, T>(work, halves, scratch);
   } else if constexpr (is_wide(F)) {
-    stream_wide<F, H, T>(work, tiles, scratch);
+    stream_wide<F, T>(work, halves, scratch);
   } else {
-    stream_narrow<F, H, T>(work, tiles);
+    stream_narrow<F, T>(work, halves, scratch);
   }
-  for (int h = 0; h < H; ++h) {
+  for (int64_t h = 0; h < halves; ++h) {
     const Work half{work.a, work.segment, work.row + 16 * h, work.token, T};
-    tiles[h].store_to(scratch->out);
-    write_outputs(half, scratch->out);
+    write_outputs(half, scratch->out + 16 * T * h);
   }
 }
 
+// Any number of tokens through a slab, for one half of a panel.
 template <Format F>
-inline void run(const Work& work, bool whole_panel, Scratch* scratch) {
-  if (whole_panel) return stream<F, 2, 1>(work, scratch);
-  if (work.num_tokens == 1) return stream<F, 1, 1>(work, scratch);
-  if (work.num_tokens == 2) return stream<F, 1, 2>(work, scratch);
-  if (work.num_tokens == 4) return stream<F, 1, 4>(work, scratch);
-  __builtin_memset(scratch->out, 0, static_cast<size_t>(work.num_tokens) * 64);
+inline void gemm(const Work& work, Scratch* scratch) {
   if constexpr (is_float(F)) {
     gemm_float<F>(work, scratch);
   } else if constexpr (is_wide(F)) {
@@ -123,33 +139,45 @@ inline void run(const Work& work, bool whole_panel, Scratch* scratch) {
   write_outputs(work, scratch->out);
 }
 
-inline void run_work(const Work& work, bool whole_panel, Scratch* scratch) {
+template <Format F>
+inline void run(const Work& work, int64_t halves, Scratch* scratch) {
+  const int64_t outputs = halves * work.num_tokens * 16;
+  __builtin_memset(scratch->out, 0, static_cast<size_t>(outputs) * sizeof(float));
+  if (work.num_tokens == 1) return stream<F, 1>(work, halves, scratch);
+  if (work.num_tokens == 2) return stream<F, 2>(work, halves, scratch);
+  if (work.num_tokens == 4) return stream<F, 4>(work, halves, scratch);
+  gemm<F>(work, scratch);
+}
+
+inline void run_work(const Work& work, int64_t halves, Scratch* scratch) {
   switch (work.segment.w.format) {
-    case Format::P4_0: return run<Format::P4_0>(work, whole_panel, scratch);
-    case Format::P4_1: return run<Format::P4_1>(work, whole_panel, scratch);
-    case Format::P5_0: return run<Format::P5_0>(work, whole_panel, scratch);
-    case Format::P5_1: return run<Format::P5_1>(work, whole_panel, scratch);
-    case Format::P8_0: return run<Format::P8_0>(work, whole_panel, scratch);
-    case Format::P4_K: return run<Format::P4_K>(work, whole_panel, scratch);
-    case Format::P5_K: return run<Format::P5_K>(work, whole_panel, scratch);
-    case Format::P6_K: return run<Format::P6_K>(work, whole_panel, scratch);
-    case Format::PF16: return run<Format::PF16>(work, whole_panel, scratch);
-    case Format::PBF16: return run<Format::PBF16>(work, whole_panel, scratch);
-    case Format::PF32: return run<Format::PF32>(work, whole_panel, scratch);
+    case Format::P4_0: return run<Format::P4_0>(work, halves, scratch);
+    case Format::P4_1: return run<Format::P4_1>(work, halves, scratch);
+    case Format::P5_0: return run<Format::P5_0>(work, halves, scratch);
+    case Format::P5_1: return run<Format::P5_1>(work, halves, scratch);
+    case Format::P8_0: return run<Format::P8_0>(work, halves, scratch);
+    case Format::P4_K: return run<Format::P4_K>(work, halves, scratch);
+    case Format::P5_K: return run<Format::P5_K>(work, halves, scratch);
+    case Format::P6_K: return run<Format::P6_K>(work, halves, scratch);
+    case Format::PF16: return run<Format::PF16>(work, halves, scratch);
+    case Format::PBF16: return run<Format::PBF16>(work, halves, scratch);
+    case Format::PF32: return run<Format::PF32>(work, halves, scratch);
   }
 }
 
-// For one token, two halves of a panel run as one: their cache lines are neighbours.
+// Tokens that stream packed weights take both halves of a panel at once where the range has both:
+// their cache lines are neighbours.
 inline void run_items(const LinearArgs& args, int64_t first_item, int64_t last_item,
                       uint8_t* scratch_bytes) {
   auto* scratch = reinterpret_cast<Scratch*>(scratch_bytes);
-  for (int64_t i = first_item; i < last_item; ++i) {
+  const bool streams = args.a.t == 1 || args.a.t == 2 || args.a.t == 4;
+  for (int64_t i = first_item; i < last_item;) {
     const LinearItem item = linear_item(args, i);
     const Segment& segment = args.segment[item.segment];
     const Work work{args.a, segment, item.first_row, item.first_token, item.num_tokens};
     const bool has_next = i + 1 < last_item && item.first_row + kItemRows < segment.w.n;
-    const bool whole = args.a.t == 1 && work.half() == 0 && has_next;
-    run_work(work, whole, scratch);
-    if (whole) ++i;
+    const int64_t halves = streams && work.half() == 0 && has_next ? 2 : 1;
+    run_work(work, halves, scratch);
+    i += halves;
   }
 }

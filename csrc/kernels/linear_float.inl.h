@@ -32,51 +32,66 @@ FW_INLINE int64_t chunk_columns(const Work& work, int64_t k) {
 }
 
 // tile += the chain over `columns` columns. x: the first token's, the next is `stride` further.
-template <int T, class Source>
+template <int T, int V, class Source>
 FW_INLINE void add_chunk(const Source& source, const float* x, int64_t stride, int64_t columns,
-                         Tile<T>* tile) {
-  Tile<T> chunk;
+                         Tile<T, V>* tile) {
+  Tile<T, V> chunk;
   chunk.clear();
   for (int64_t k = 0; k < columns; ++k) {
-    Floats weights[kHalfVectors];
-    FW_UNROLL for (int v = 0; v < kHalfVectors; ++v) weights[v] = source.values(k, v);
+    Floats weights[V];
+    FW_UNROLL for (int v = 0; v < V; ++v) weights[v] = source.values(k, v);
     FW_UNROLL for (int t = 0; t < T; ++t) {
       const Floats value = splat(x[t * stride + k]);
-      FW_UNROLL for (int v = 0; v < kHalfVectors; ++v) {
+      FW_UNROLL for (int v = 0; v < V; ++v) {
         chunk.acc[v][t] = fmadd(value, weights[v], chunk.acc[v][t]);
       }
     }
   }
-  FW_UNROLL for (int v = 0; v < kHalfVectors; ++v) {
+  FW_UNROLL for (int v = 0; v < V; ++v) {
     FW_UNROLL for (int t = 0; t < T; ++t) tile->acc[v][t] = add(tile->acc[v][t], chunk.acc[v][t]);
   }
 }
 
-template <Format F, int H, int T>
-FW_INLINE void stream_float(const Work& work, Tile<T> (&tiles)[H]) {
-  for (int h = 0; h < H; ++h) tiles[h].clear();
+// One pass over V row vectors: a whole panel has twice the chains to hide the latency of an FMA.
+template <Format F, int T, int V>
+FW_INLINE void stream_vectors(const Work& work, int64_t half, float* out) {
+  Tile<T, V> tile;
+  tile.clear();
   for (int64_t k = 0; k < work.k(); k += kSlabColumns) {
     const float* x = work.a.x + work.token * work.k() + k;
-    for (int h = 0; h < H; ++h) {
-      const PackedValues<F> source = packed_values<F>(work, work.half() + h, k);
-      add_chunk<T>(source, x, work.k(), chunk_columns(work, k), &tiles[h]);
-    }
+    add_chunk<T, V>(packed_values<F>(work, half, k), x, work.k(), chunk_columns(work, k), &tile);
+  }
+  tile.store_to(out);
+}
+
+template <Format F, int T>
+inline void stream_float(const Work& work, int64_t halves, Scratch* scratch) {
+  if (T <= 2 && halves == 2) {
+    stream_vectors<F, T, T <= 2 ? 2 * kHalfVectors : kHalfVectors>(work, 0, scratch->out);
+    return;
+  }
+  for (int64_t h = 0; h < halves; ++h) {
+    stream_vectors<F, T, kHalfVectors>(work, work.half() + h, scratch->out + 16 * T * h);
   }
 }
 
-template <int T>
-inline void add_float_slab(const Work& work, int64_t k, int64_t columns, int64_t t,
-                           Scratch* scratch) {
-  const float* x = work.a.x + (work.token + t) * work.k() + k;
-  Tile<T> tile;
-  tile.load_from(scratch->out + 16 * t);
-  add_chunk<T>(UnpackedValues{scratch->values}, x, work.k(), columns, &tile);
-  tile.store_to(scratch->out + 16 * t);
-}
+struct FloatSweep {
+  const Work& work;
+  int64_t k, columns;
+  Scratch* scratch;
+
+  template <int T>
+  FW_INLINE void run(int64_t t) const {
+    const float* x = work.a.x + (work.token + t) * work.k() + k;
+    Tile<T> tile;
+    tile.load_from(scratch->out + 16 * t);
+    add_chunk<T>(UnpackedValues{scratch->values}, x, work.k(), columns, &tile);
+    tile.store_to(scratch->out + 16 * t);
+  }
+};
 
 template <Format F>
 inline void gemm_float(const Work& work, Scratch* scratch) {
-  constexpr int T = kFloatTile;
   for (int64_t k = 0; k < work.k(); k += kSlabColumns) {
     const int64_t columns = chunk_columns(work, k);
     const PackedValues<F> source = packed_values<F>(work, work.half(), k);
@@ -85,8 +100,6 @@ inline void gemm_float(const Work& work, Scratch* scratch) {
         store(scratch->values + 16 * i + kLanes * v, source.values(i, v));
       }
     }
-    int64_t t = 0;
-    for (; t + T <= work.num_tokens; t += T) add_float_slab<T>(work, k, columns, t, scratch);
-    for (; t < work.num_tokens; ++t) add_float_slab<1>(work, k, columns, t, scratch);
+    for_tiles(work.num_tokens, FloatSweep{work, k, columns, scratch});
   }
 }

@@ -15,7 +15,7 @@ constexpr NarrowLayout narrow_layout(Format format) {
     case Format::P4_1: return {4, 0, true, 128, 0, 640};
     case Format::P5_0: return {5, 16, false, 64, 576, 704};
     case Format::P5_1: return {5, 0, true, 128, 640, 768};
-    default: return {8, 0, false, 64, 0, 1088};  // P8_0
+    default: return {8, kSignedOffset, false, 64, 0, 1088};  // P8_0
   }
 }
 
@@ -65,16 +65,20 @@ FW_INLINE void add_narrow_block(const Activations& a, const Source& source, int6
   }
 }
 
-template <Format F, int H, int T>
-FW_INLINE void stream_narrow(const Work& work, Tile<T> (&tiles)[H]) {
+template <Format F, int T>
+inline void stream_narrow(const Work& work, int64_t halves, Scratch* scratch) {
   constexpr NarrowLayout kLayout = narrow_layout(F);
   const int64_t blocks = work.k() / 32;
   const uint8_t* block = work.panel(32, kLayout.bytes);
-  FW_UNROLL for (int h = 0; h < H; ++h) tiles[h].clear();
   for (int64_t b = 0; b < blocks; ++b, block += kLayout.bytes) {
-    FW_UNROLL for (int h = 0; h < H; ++h) {
+    prefetch(block + kPrefetchBytes, kLayout.bytes);
+    for (int64_t h = 0; h < halves; ++h) {
+      float* out = scratch->out + 16 * T * h;
+      Tile<T> tile;
+      tile.load_from(out);
       const PackedNarrow<F> source{block, work.half() + h};
-      add_narrow_block<F, T>(work.a, source, work.token * blocks + b, blocks, &tiles[h]);
+      add_narrow_block<F, T>(work.a, source, work.token * blocks + b, blocks, &tile);
+      tile.store_to(out);
     }
   }
 }
@@ -94,31 +98,34 @@ inline void unpack_narrow(const uint8_t* block, int64_t half, int64_t blocks, Sc
 }
 
 // Adds a slab of up to 8 blocks to T tokens. t: the first, counted within the item.
-template <Format F, int T>
-inline void add_narrow_slab(const Work& work, int64_t first_block, int64_t blocks, int64_t t,
-                            Scratch* scratch) {
-  const int64_t stride = work.k() / 32;
-  const int64_t at = (work.token + t) * stride + first_block;
-  float* out = scratch->out + 16 * t;
-  for (int64_t b = 0; b < blocks; ++b) {
-    Tile<T> tile;
-    tile.load_from(out);
-    add_narrow_block<F, T>(work.a, UnpackedNarrow{scratch, b}, at + b, stride, &tile);
-    tile.store_to(out);
+template <Format F>
+struct NarrowSweep {
+  const Work& work;
+  int64_t first_block, blocks;
+  Scratch* scratch;
+
+  template <int T>
+  FW_INLINE void run(int64_t t) const {
+    const int64_t stride = work.k() / 32;
+    const int64_t at = (work.token + t) * stride + first_block;
+    float* out = scratch->out + 16 * t;
+    for (int64_t b = 0; b < blocks; ++b) {
+      Tile<T> tile;
+      tile.load_from(out);
+      add_narrow_block<F, T>(work.a, UnpackedNarrow{scratch, b}, at + b, stride, &tile);
+      tile.store_to(out);
+    }
   }
-}
+};
 
 template <Format F>
 inline void gemm_narrow(const Work& work, Scratch* scratch) {
   constexpr NarrowLayout kLayout = narrow_layout(F);
-  constexpr int T = tile_tokens(kLayout.bits, false);
   const int64_t blocks = work.k() / 32;
   const uint8_t* panel = work.panel(32, kLayout.bytes);
   for (int64_t b = 0; b < blocks; b += 8) {
     const int64_t count = blocks - b < 8 ? blocks - b : 8;
     unpack_narrow<F>(panel + b * kLayout.bytes, work.half(), count, scratch);
-    int64_t t = 0;
-    for (; t + T <= work.num_tokens; t += T) add_narrow_slab<F, T>(work, b, count, t, scratch);
-    for (; t < work.num_tokens; ++t) add_narrow_slab<F, 1>(work, b, count, t, scratch);
+    for_tiles(work.num_tokens, NarrowSweep<F>{work, b, count, scratch});
   }
 }

@@ -29,6 +29,11 @@ struct PackedWide {
     return {block + kLayout.quants + 512 * run + 64 * half,
             block + kLayout.high + kLayout.run_high * run + 64 * half};
   }
+  // A sixteenth of the next block, which its 2 x 8 half runs share.
+  FW_INLINE void prefetch_next(int64_t run) const {
+    constexpr int64_t kShare = (kLayout.bytes / 16 + 63) / 64 * 64;
+    prefetch(block + kLayout.bytes + (8 * half + run) * kShare, kShare);
+  }
   FW_INLINE Floats d(int v) const { return load_halves(block + 32 * half + 2 * kLanes * v); }
   FW_INLINE Floats dmin(int v) const {
     return load_halves(block + 64 + 32 * half + 2 * kLanes * v);
@@ -39,6 +44,7 @@ struct UnpackedWide {
   const Scratch* scratch;
 
   FW_INLINE Unpacked weights(int64_t run) const { return {scratch->codes + 512 * run}; }
+  FW_INLINE void prefetch_next(int64_t) const {}
   FW_INLINE Floats d(int v) const { return load(scratch->d + kLanes * v); }
   FW_INLINE Floats dmin(int v) const { return load(scratch->dmin + kLanes * v); }
 };
@@ -117,6 +123,7 @@ FW_INLINE void add_wide_block(const Activations& a, const Source& source, int64_
     FW_UNROLL for (int t = 0; t < T; ++t) isum[v][t] = zero_ints();
   }
   for (int64_t j = 0; j < 8; ++j) {
+    source.prefetch_next(j);
     const int32_t* scale = scratch->scale + 16 * kLayout.groups * j;
     add_scaled_run<kLayout.bits, V, T>(source.weights(j), a.q256 + 256 * at + 32 * j, 256 * stride,
                                        scale, isum);
@@ -136,17 +143,20 @@ FW_INLINE void add_wide_block(const Activations& a, const Source& source, int64_
   }
 }
 
-template <Format F, int H, int T>
-FW_INLINE void stream_wide(const Work& work, Tile<T> (&tiles)[H], Scratch* scratch) {
+template <Format F, int T>
+inline void stream_wide(const Work& work, int64_t halves, Scratch* scratch) {
   constexpr WideLayout kLayout = wide_layout(F);
   const int64_t blocks = work.k() / 256;
   const uint8_t* block = work.panel(256, kLayout.bytes);
-  FW_UNROLL for (int h = 0; h < H; ++h) tiles[h].clear();
   for (int64_t b = 0; b < blocks; ++b, block += kLayout.bytes) {
-    for (int h = 0; h < H; ++h) {
+    for (int64_t h = 0; h < halves; ++h) {
       unpack_scales<F>(block, work.half() + h, scratch);
+      float* out = scratch->out + 16 * T * h;
+      Tile<T> tile;
+      tile.load_from(out);
       const PackedWide<F> source{block, work.half() + h};
-      add_wide_block<F, T>(work.a, source, work.token * blocks + b, blocks, scratch, &tiles[h]);
+      add_wide_block<F, T>(work.a, source, work.token * blocks + b, blocks, scratch, &tile);
+      tile.store_to(out);
     }
   }
 }
@@ -165,26 +175,30 @@ inline void unpack_wide(const uint8_t* block, int64_t half, Scratch* scratch) {
 }
 
 // Adds the slab to T tokens. t: the first, counted within the item.
-template <Format F, int T>
-inline void add_wide_slab(const Work& work, int64_t block, int64_t t, Scratch* scratch) {
-  const int64_t stride = work.k() / 256;
-  Tile<T> tile;
-  tile.load_from(scratch->out + 16 * t);
-  add_wide_block<F, T>(work.a, UnpackedWide{scratch}, (work.token + t) * stride + block, stride,
-                       scratch, &tile);
-  tile.store_to(scratch->out + 16 * t);
-}
+template <Format F>
+struct WideSweep {
+  const Work& work;
+  int64_t block;
+  Scratch* scratch;
+
+  template <int T>
+  FW_INLINE void run(int64_t t) const {
+    const int64_t stride = work.k() / 256;
+    const int64_t at = (work.token + t) * stride + block;
+    Tile<T> tile;
+    tile.load_from(scratch->out + 16 * t);
+    add_wide_block<F, T>(work.a, UnpackedWide{scratch}, at, stride, scratch, &tile);
+    tile.store_to(scratch->out + 16 * t);
+  }
+};
 
 template <Format F>
 inline void gemm_wide(const Work& work, Scratch* scratch) {
   constexpr WideLayout kLayout = wide_layout(F);
-  constexpr int T = tile_tokens(kLayout.bits, true);
   const int64_t blocks = work.k() / 256;
   const uint8_t* panel = work.panel(256, kLayout.bytes);
   for (int64_t b = 0; b < blocks; ++b) {
     unpack_wide<F>(panel + b * kLayout.bytes, work.half(), scratch);
-    int64_t t = 0;
-    for (; t + T <= work.num_tokens; t += T) add_wide_slab<F, T>(work, b, t, scratch);
-    for (; t < work.num_tokens; ++t) add_wide_slab<F, 1>(work, b, t, scratch);
+    for_tiles(work.num_tokens, WideSweep<F>{work, b, scratch});
   }
 }

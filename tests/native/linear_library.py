@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,7 +110,7 @@ class LinearLibrary:
     """
 
     def __init__(self, folder: Path, flags: Sequence[str] = FLAGS) -> None:
-        self.objects = list(_compile(folder, flags))
+        self.objects = _compile(folder, flags)
         path = folder / "linear.so"
         subprocess.run(["g++", "-shared", "-o", path, *self.objects], check=True)
         self._c = ctypes.CDLL(str(path))
@@ -238,15 +238,15 @@ def aligned(size: int) -> NDArray[np.uint8]:
     return memory[start : start + size]
 
 
-def _compile(folder: Path, flags: Sequence[str]) -> Iterator[Path]:
+def _compile(folder: Path, flags: Sequence[str]) -> list[Path]:
     jobs = []
     for source, isa_flags in SOURCES.items():
         target = folder / (Path(source).stem + ".o")
         command = ["g++", *flags, *isa_flags, "-I", str(CSRC), "-c", str(CSRC / source)]
         jobs.append((target, subprocess.Popen([*command, "-o", str(target)])))
-    for target, job in jobs:
-        assert job.wait() == 0, f"{target.stem} does not compile"
-        yield target
+    failed = [target.stem for target, job in jobs if job.wait() != 0]
+    assert not failed, f"not compiled: {failed}"
+    return [target for target, _ in jobs]
 
 
 def _format(ggml_type: GGMLType) -> int:

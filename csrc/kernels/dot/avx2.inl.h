@@ -6,15 +6,10 @@ using Ints = __m256i;
 constexpr int kLanes = 8;
 
 // Tokens that share one load of the weights: 2 x 4 accumulators leave room for the operands in 16
-// registers. Where a second set of accumulators is live, 2 x 2.
-#ifndef TN4
-#define TN4 4
-#define TN5 2
-#define TN8 4
-#define TW 2
-#endif
-constexpr int tile_tokens(int bits, bool wide) { return wide ? TW : (bits == 4 ? TN4 : (bits==5?TN5:TN8)); }
-constexpr int kFloatTile = 4;
+// registers. The sums of 32-bit integers or floats wait in the L1 cache meanwhile.
+constexpr int kTileTokens = 4;
+// Signed codes are multiplied as they are.
+constexpr int32_t kSignedOffset = 0;
 
 // Pins a value to a register at this point. Without it the compiler turns chains of integer
 // additions into trees, which need more registers than there are.
