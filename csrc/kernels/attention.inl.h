@@ -103,14 +103,52 @@ inline void pack_queries(const Tile& tile) {
   }
 }
 
-inline void widen(const uint16_t* in, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; i += kWidth) store(out + i, load(in + i));
+// A register tile of M chains by N vectors: sum[m][n] += x[m] * y[n], y from N vectors at `y`. The
+// shorter side is kept in registers, the longer one streamed: 16 are enough for 12 chains.
+template <int M, int N, typename T>
+inline void multiply_add(const float* x, int64_t x_stride, const T* y, Vec (&sum)[M][N]) {
+  if constexpr (M < N) {
+    Vec held[M];
+#pragma GCC unroll 6
+    for (int m = 0; m < M; ++m) held[m] = splat(x[m * x_stride]);
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) {
+      const Vec streamed = load(y + n * kWidth);
+#pragma GCC unroll 6
+      for (int m = 0; m < M; ++m) sum[m][n] = fma(held[m], streamed, sum[m][n]);
+    }
+  } else {
+    Vec held[N];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) held[n] = load(y + n * kWidth);
+#pragma GCC unroll 6
+    for (int m = 0; m < M; ++m) {
+      const Vec streamed = splat(x[m * x_stride]);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) sum[m][n] = fma(streamed, held[n], sum[m][n]);
+    }
+  }
 }
+
+// K or V of one kv head in one page: in place (f16), or widened.
+template <typename T>
+struct Page {
+  const T* data;
+  const uint16_t* next;  // what is read after it, to be fetched while this is at work
+  Range range;           // its positions
+};
+
+// Fetches what lies in the next page where `at` lies in this one.
+inline void fetch_ahead(const Page<uint16_t>& page, const uint16_t* at) {
+  prefetch(page.next + (at - page.data));
+}
+inline void fetch_ahead(const Page<float>&, const float*) {}
 
 // Dot products of M queries and 32 positions. q: [head_dim][M]. k: [head_dim][32]. scores: [M]
 // rows of 32.
 template <int M, typename T>
-inline void score_page(const float* q, const T* k, int64_t head_dim, Vec scale, float* scores) {
+inline void score_page(const float* q, const Page<T>& page, int64_t head_dim, Vec scale,
+                       float* scores) {
   constexpr int N = static_cast<int>((M <= 3 ? 32 : 16) / kWidth);
   for (int64_t column = 0; column < kPagePositions; column += N * kWidth) {
     Vec sum[M][N];
@@ -120,15 +158,9 @@ inline void score_page(const float* q, const T* k, int64_t head_dim, Vec scale, 
       for (int n = 0; n < N; ++n) sum[m][n] = zero();
     }
     for (int64_t i = 0; i < head_dim; ++i) {
-      Vec key[N];
-#pragma GCC unroll 4
-      for (int n = 0; n < N; ++n) key[n] = load(k + i * kPagePositions + column + n * kWidth);
-#pragma GCC unroll 6
-      for (int m = 0; m < M; ++m) {
-        const Vec query = splat(q[i * M + m]);
-#pragma GCC unroll 4
-        for (int n = 0; n < N; ++n) sum[m][n] = fma(query, key[n], sum[m][n]);
-      }
+      const T* k = page.data + i * kPagePositions + column;
+      fetch_ahead(page, k);
+      multiply_add<M, N>(q + i * M, 1, k, sum);
     }
 #pragma GCC unroll 6
     for (int m = 0; m < M; ++m) {
@@ -140,10 +172,9 @@ inline void score_page(const float* q, const T* k, int64_t head_dim, Vec scale, 
   }
 }
 
-// acc[m] += p[m][t] * v[t] for t in [0, positions), in N vectors from `column` on. p: [M] rows. v:
-// rows head_dim apart.
+// acc[m] += p[m][t] * v[t] for t in `range`, in N vectors from `column` on. p: [M] rows of scores.
 template <int M, int N, typename T>
-inline void attend_columns(const float* p, const T* v, int64_t positions, int64_t head_dim,
+inline void attend_columns(const float* p, const Page<T>& page, Range range, int64_t head_dim,
                            int64_t column, float* const* acc) {
   Vec sum[M][N];
 #pragma GCC unroll 6
@@ -151,16 +182,10 @@ inline void attend_columns(const float* p, const T* v, int64_t positions, int64_
 #pragma GCC unroll 8
     for (int n = 0; n < N; ++n) sum[m][n] = load(acc[m] + column + n * kWidth);
   }
-  for (int64_t t = 0; t < positions; ++t) {
-    Vec value[N];
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) value[n] = load(v + t * head_dim + column + n * kWidth);
-#pragma GCC unroll 6
-    for (int m = 0; m < M; ++m) {
-      const Vec weight = splat(p[m * kScoreStride + t]);
-#pragma GCC unroll 8
-      for (int n = 0; n < N; ++n) sum[m][n] = fma(weight, value[n], sum[m][n]);
-    }
+  for (int64_t t = range.begin; t < range.end; ++t) {
+    const T* v = page.data + t % kPagePositions * head_dim + column;
+    fetch_ahead(page, v);
+    multiply_add<M, N>(p + t % kSplitPositions, kScoreStride, v, sum);
   }
 #pragma GCC unroll 6
   for (int m = 0; m < M; ++m) {
@@ -170,54 +195,56 @@ inline void attend_columns(const float* p, const T* v, int64_t positions, int64_
 }
 
 template <int M, typename T>
-inline void attend_page(const float* p, const T* v, int64_t positions, int64_t head_dim,
+inline void attend_page(const float* p, const Page<T>& page, Range range, int64_t head_dim,
                         float* const* acc) {
   constexpr int kNarrow = static_cast<int>(16 / kWidth);
   constexpr int kWide = M == 1 ? 4 * kNarrow : M <= 3 ? 2 * kNarrow : kNarrow;
   int64_t column = 0;
   for (; column + kWide * kWidth <= head_dim; column += kWide * kWidth) {
-    attend_columns<M, kWide>(p, v, positions, head_dim, column, acc);
+    attend_columns<M, kWide>(p, page, range, head_dim, column, acc);
   }
   for (; column < head_dim; column += 16) {
-    attend_columns<M, kNarrow>(p, v, positions, head_dim, column, acc);
+    attend_columns<M, kNarrow>(p, page, range, head_dim, column, acc);
   }
 }
 
 template <typename T>
-inline void score_group(int size, const float* q, const T* k, int64_t head_dim, Vec scale,
+inline void score_group(int size, const float* q, const Page<T>& page, int64_t head_dim, Vec scale,
                         float* scores) {
   switch (size) {
-    case 1: return score_page<1>(q, k, head_dim, scale, scores);
-    case 2: return score_page<2>(q, k, head_dim, scale, scores);
-    case 3: return score_page<3>(q, k, head_dim, scale, scores);
-    case 4: return score_page<4>(q, k, head_dim, scale, scores);
-    case 5: return score_page<5>(q, k, head_dim, scale, scores);
-    default: return score_page<6>(q, k, head_dim, scale, scores);
+    case 1: return score_page<1>(q, page, head_dim, scale, scores);
+    case 2: return score_page<2>(q, page, head_dim, scale, scores);
+    case 3: return score_page<3>(q, page, head_dim, scale, scores);
+    case 4: return score_page<4>(q, page, head_dim, scale, scores);
+    case 5: return score_page<5>(q, page, head_dim, scale, scores);
+    default: return score_page<6>(q, page, head_dim, scale, scores);
   }
 }
 
 template <typename T>
-inline void attend_group(int size, const float* p, const T* v, int64_t positions, int64_t head_dim,
-                         float* const* acc) {
+inline void attend_group(int size, const float* p, const Page<T>& page, Range range,
+                         int64_t head_dim, float* const* acc) {
+  if (range.empty()) return;
   switch (size) {
-    case 1: return attend_page<1>(p, v, positions, head_dim, acc);
-    case 2: return attend_page<2>(p, v, positions, head_dim, acc);
-    case 3: return attend_page<3>(p, v, positions, head_dim, acc);
-    case 4: return attend_page<4>(p, v, positions, head_dim, acc);
-    case 5: return attend_page<5>(p, v, positions, head_dim, acc);
-    default: return attend_page<6>(p, v, positions, head_dim, acc);
+    case 1: return attend_page<1>(p, page, range, head_dim, acc);
+    case 2: return attend_page<2>(p, page, range, head_dim, acc);
+    case 3: return attend_page<3>(p, page, range, head_dim, acc);
+    case 4: return attend_page<4>(p, page, range, head_dim, acc);
+    case 5: return attend_page<5>(p, page, range, head_dim, acc);
+    default: return attend_page<6>(p, page, range, head_dim, acc);
   }
 }
 
 // Scores of every query that sees anything of the page; those of other positions are never used.
 template <typename T>
-inline void score_tile(const Tile& tile, const T* k, Range page) {
+inline void score_tile(const Tile& tile, const Page<T>& page) {
   const Vec scale = splat(tile.args.scale);
   for (int64_t g = 0; g < tile.groups; ++g) {
     const Group group = tile.group(g);
-    if (tile.seen_by_any(group, page).empty()) continue;
-    float* scores = tile.scores + group.first * kScoreStride + page.begin % kSplitPositions;
-    score_group(group.size, tile.q + group.first * tile.args.head_dim, k, tile.args.head_dim,
+    if (tile.seen_by_any(group, page.range).empty()) continue;
+    float* scores =
+        tile.scores + group.first * kScoreStride + page.range.begin % kSplitPositions;
+    score_group(group.size, tile.q + group.first * tile.args.head_dim, page, tile.args.head_dim,
                 scale, scores);
   }
 }
@@ -225,28 +252,24 @@ inline void score_tile(const Tile& tile, const T* k, Range page) {
 // Where the queries of a group see different positions of the page, each goes alone before and
 // after those that all see.
 template <typename T>
-inline void attend_tile(const Tile& tile, const T* v, int64_t split, Range page) {
+inline void attend_tile(const Tile& tile, const Page<T>& page, int64_t split) {
   const int64_t d = tile.args.head_dim;
-  const auto positions = [&](int64_t query, int size, Range range, float* const* acc) {
-    if (range.empty()) return;
-    attend_group(size, tile.scores + query * kScoreStride + range.begin % kSplitPositions,
-                 v + (range.begin - page.begin) * d, range.end - range.begin, d, acc);
-  };
   for (int64_t g = 0; g < tile.groups; ++g) {
     const Group group = tile.group(g);
-    if (tile.seen_by_any(group, page).empty()) continue;
+    if (tile.seen_by_any(group, page.range).empty()) continue;
+    const float* p = tile.scores + group.first * kScoreStride;
     float* acc[kMaxGroup];
     for (int m = 0; m < group.size; ++m) acc[m] = tile.part(group.first + m, split);
-    Range common = tile.seen_by_all(group, page);
-    if (common.empty()) common = {page.end, page.end};
+    Range common = tile.seen_by_all(group, page.range);
+    if (common.empty()) common = {page.range.end, page.range.end};
     for (int m = 0; m < group.size; ++m) {
-      const Range seen = tile.seen(group.first + m, {page.begin, common.begin});
-      positions(group.first + m, 1, seen, acc + m);
+      const Range before = tile.seen(group.first + m, {page.range.begin, common.begin});
+      attend_group(1, p + m * kScoreStride, page, before, d, acc + m);
     }
-    positions(group.first, group.size, common, acc);
+    attend_group(group.size, p, page, common, d, acc);
     for (int m = 0; m < group.size; ++m) {
-      const Range seen = tile.seen(group.first + m, {common.end, page.end});
-      positions(group.first + m, 1, seen, acc + m);
+      const Range after = tile.seen(group.first + m, {common.end, page.range.end});
+      attend_group(1, p + m * kScoreStride, page, after, d, acc + m);
     }
   }
 }
@@ -292,28 +315,36 @@ inline void softmax_tile(const Tile& tile, int64_t split) {
   }
 }
 
+inline Page<float> widen(const Page<uint16_t>& page, int64_t n, float* buffer) {
+  for (int64_t i = 0; i < n; i += kWidth) {
+    fetch_ahead(page, page.data + i);
+    store(buffer + i, load(page.data + i));
+  }
+  return {buffer, nullptr, page.range};
+}
+
 inline void attend_split(const Tile& tile, int64_t split) {
-  const Range seen =
-      tile.seen_by_any({0, static_cast<int>(tile.queries)}, split_range(split));
-  const int64_t d = tile.args.head_dim;
-  const int64_t first = seen.begin / kPagePositions;
-  const int64_t last = (seen.end + kPagePositions - 1) / kPagePositions;
+  const Range seen = tile.seen_by_any({0, static_cast<int>(tile.queries)}, split_range(split));
+  if (seen.empty()) return;
+  const int64_t first = seen.begin / kPagePositions, last = (seen.end - 1) / kPagePositions;
+  const int64_t size = kPagePositions * tile.args.head_dim;
   const bool direct = tile.queries <= kDirectQueries;
-  for (int64_t page = first; page < last; ++page) {
+  for (int64_t i = first; i <= last; ++i) {
+    const uint16_t* next = i < last ? tile.keys(i + 1) : tile.values(first);
+    const Page<uint16_t> page{tile.keys(i), next, page_range(i)};
     if (direct) {
-      score_tile(tile, tile.keys(page), page_range(page));
+      score_tile(tile, page);
     } else {
-      widen(tile.keys(page), kPagePositions * d, tile.page);
-      score_tile(tile, tile.page, page_range(page));
+      score_tile(tile, widen(page, size, tile.page));
     }
   }
   softmax_tile(tile, split);
-  for (int64_t page = first; page < last; ++page) {
+  for (int64_t i = first; i <= last; ++i) {
+    const Page<uint16_t> page{tile.values(i), tile.values(i < last ? i + 1 : i), page_range(i)};
     if (direct) {
-      attend_tile(tile, tile.values(page), split, page_range(page));
+      attend_tile(tile, page, split);
     } else {
-      widen(tile.values(page), kPagePositions * d, tile.page);
-      attend_tile(tile, tile.page, split, page_range(page));
+      attend_tile(tile, widen(page, size, tile.page), split);
     }
   }
 }
