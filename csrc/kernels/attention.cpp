@@ -66,9 +66,10 @@ int64_t attention_scratch_bytes(int64_t heads, int64_t kv_heads, int64_t head_di
                                 int64_t max_positions) {
   const int64_t queries = tile_rows(heads, kv_heads) * (heads / kv_heads);
   const int64_t splits = divide_up(max_positions, kSplitPositions);
+  // Query, scores, parts, and its description.
   const int64_t per_query =
-      head_dim + kSplitPositions + 16 + splits * partial_stride(head_dim);
-  return 4 * (queries * per_query + kPagePositions * head_dim) + 4096;
+      head_dim + kSplitPositions + 16 + splits * partial_stride(head_dim) + 32;
+  return 4 * (queries * per_query + kPagePositions * head_dim);
 }
 
 AttentionItem attention_item(const AttentionArgs& args, int64_t index, AttentionCursor& cursor) {

@@ -25,7 +25,7 @@ inline void map2(const float* a, const float* b, int64_t n, float* out, Function
   }
 }
 
-constexpr int64_t kVectors16 = 16 / kWidth;  // vectors of 16 lanes
+constexpr int kVectors16 = static_cast<int>(16 / kWidth);  // vectors of 16 lanes
 
 inline void add_squares(const float* x, Vec* lanes) {
 #pragma GCC unroll 2
@@ -105,25 +105,48 @@ inline void rope_body(float* x, const float* cos, const float* sin, int64_t head
   }
 }
 
+// output(x, y, exp(input(x))) for x of a [n] and y of b [n].
+template <typename Input, typename Output>
+inline __attribute__((always_inline)) void map_exp(const float* a, const float* b, int64_t n,
+                                                   float* out, Input input, Output output) {
+  const int64_t whole = n / kWidth;
+  exp_all(
+      whole, [&](int64_t i) { return input(load(a + i * kWidth)); },
+      [&](int64_t i, Vec e) {
+        store(out + i * kWidth, output(load(a + i * kWidth), load(b + i * kWidth), e));
+      });
+  const int64_t done = whole * kWidth;
+  map2(a + done, b + done, n - done, out + done,
+       [&](Vec x, Vec y) { return output(x, y, exp_nonpositive(input(x))); });
+}
+
 inline void silu_mul_body(const float* gate, const float* up, int64_t n, float* out) {
-  map2(gate, up, n, out, [](Vec x, Vec y) {
-    const Vec e = exp_nonpositive(mul(splat(-1.0F), abs(x)));
-    const Vec numerator = select(at_least(x, zero()), x, mul(x, e));
-    return mul(div(numerator, add(splat(1.0F), e)), y);
-  });
+  map_exp(
+      gate, up, n, out, [](Vec x) { return mul(splat(-1.0F), abs(x)); },
+      [](Vec x, Vec y, Vec e) {
+        const Vec numerator = select(at_least(x, zero()), x, mul(x, e));
+        return mul(div(numerator, add(splat(1.0F), e)), y);
+      });
+}
+
+// The argument of tanh in gelu.
+inline Vec gelu_inner(Vec x) {
+  const Vec cubic = mul(splat(kGeluCubic), mul(mul(x, x), x));
+  return mul(splat(kGeluScale), add(x, cubic));
 }
 
 inline void gelu_mul_body(const float* gate, const float* up, int64_t n, float* out) {
-  map2(gate, up, n, out, [](Vec x, Vec y) {
-    const Vec cubic = mul(splat(kGeluCubic), mul(mul(x, x), x));
-    const Vec bend = tanh_of(mul(splat(kGeluScale), add(x, cubic)));
-    return mul(mul(mul(splat(0.5F), x), add(splat(1.0F), bend)), y);
-  });
+  map_exp(
+      gate, up, n, out, [](Vec x) { return mul(splat(-2.0F), abs(gelu_inner(x))); },
+      [](Vec x, Vec y, Vec t) {
+        const Vec bend = tanh_from(t, x);  // the sign of x is that of gelu_inner(x)
+        return mul(mul(mul(splat(0.5F), x), add(splat(1.0F), bend)), y);
+      });
 }
-
-inline Vec softcap_of(Vec x, Vec cap) { return mul(cap, tanh_of(div(x, cap))); }
 
 inline void softcap_body(float* x, int64_t n, float cap) {
   const Vec factor = splat(cap);
-  map2(x, x, n, x, [factor](Vec value, Vec) { return softcap_of(value, factor); });
+  map_exp(
+      x, x, n, x, [factor](Vec value) { return mul(splat(-2.0F), abs(div(value, factor))); },
+      [factor](Vec value, Vec, Vec t) { return mul(factor, tanh_from(t, value)); });
 }

@@ -43,11 +43,11 @@ inline int64_t gather_at_least_body(const float* x, int64_t n, float bound, int3
 inline void softmax_weights_body(const float* x, int64_t n, float largest_logit, float divisor,
                                  float* weights) {
   const Vec base = splat(largest_logit), scale = splat(divisor);
+  const auto weight = [](Vec, Vec, Vec e) { return e; };
   if (divisor == 1.0F) {
-    map2(x, x, n, weights, [base](Vec z, Vec) { return exp_nonpositive(sub(z, base)); });
+    map_exp(x, x, n, weights, [=](Vec z) { return sub(z, base); }, weight);
   } else {
-    map2(x, x, n, weights,
-         [base, scale](Vec z, Vec) { return exp_nonpositive(div(sub(z, base), scale)); });
+    map_exp(x, x, n, weights, [=](Vec z) { return div(sub(z, base), scale); }, weight);
   }
 }
 
