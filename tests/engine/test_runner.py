@@ -17,7 +17,9 @@ from firstword.batch import (
 from firstword.engine.runner import ReferenceRunner, resolve_token_ids
 from firstword.errors import SamplingError
 from firstword.kvcache.storage import PagedStorage
+from tests.harness import Model
 from tests.ops.builders import Chunk, make_batch, one_group
+from tests.weights.tiny_gguf import write_tiny_llama
 
 VOCAB = 8
 POOL = PagedStorage(one_group(1, 2), 2)
@@ -124,3 +126,44 @@ def test_an_interrupted_step_leaves_nothing_behind() -> None:
     with pytest.raises(KeyboardInterrupt):
         runner.submit(step_of(1))
     assert ids(runner.collect(runner.submit(step_of(1)))) == [2]
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(write_tiny_llama(tmp_path_factory.mktemp("runner") / "m.gguf"), "native")
+
+
+def two_sequences(*token_ids: int) -> StepInput:
+    batch = make_batch(Chunk((0,), 0, 1), Chunk((1,), 0, 1))
+    return StepInput(replace(batch, token_ids=np.array(token_ids, np.int32)), (GREEDY, GREEDY))
+
+
+def test_the_native_runner_samples_what_its_model_computes(native: Model) -> None:
+    runner, step = native.runner(4), two_sequences(5, 9)
+    result = runner.collect(runner.submit(step))
+    logits = native.network(step.batch, native.ops.new_kv_pool(native.spec, 4))
+    assert ids(result) == logits.argmax(axis=1).tolist()
+    assert result.forward_ms > 0
+    assert result.sampling_ms > 0
+
+
+def test_the_native_runner_knows_the_tokens_of_the_step_before(native: Model) -> None:
+    runner = native.runner(4)
+    first = ids(runner.collect(runner.submit(two_sequences(5, 9))))
+    by_name = ids(runner.collect(runner.submit(two_sequences(*first))))
+    runner.collect(runner.submit(two_sequences(5, 9)))
+    handle = runner.submit(two_sequences(-1, -2))
+    assert ids(runner.collect(handle)) == by_name
+    with pytest.raises(KeyError):
+        runner.collect(handle)
+
+
+def test_samples_of_one_row_share_its_logits(native: Model) -> None:
+    step = two_sequences(5, 9)
+    rows = np.array([0, 1, 1, 1], np.int32)
+    sampling = tuple(SamplingRow(temperature=1, seed=3, sample_index=i) for i in range(4))
+    several = StepInput(replace(step.batch, logits_indices=rows), sampling)
+    runner = native.runner(4)
+    result = runner.collect(runner.submit(several))
+    assert len(result.sampled) == 4
+    assert len(set(ids(result)[1:])) > 1

@@ -1,0 +1,177 @@
+"""The compiled backend on whole tiny models, against the int8 oracle and against itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firstword.batch import Float32Array
+from firstword.errors import ConfigError, UnsupportedModelError
+from firstword.models.registry import build_model
+from firstword.ops.cost import planned_batch
+from firstword.ops.native import (
+    NativeOps,
+    activation_run,
+    is_native_type,
+    types_without_kernel,
+)
+from firstword.ops.passes import make_plan
+from firstword.quant import GGMLType
+from tests.harness import Model
+from tests.logits import chunk_batch, chunks_of_logits
+from tests.ops.builders import attention_spec, float_tensor, random_tensor, same_bits
+from tests.weights.tiny_gguf import TinyOptions, write_tiny_gemma3, write_tiny_llama
+
+NUM_TOKENS = 75
+IDS = [(7 * i * i + 3 * i + 11) % 250 for i in range(NUM_TOKENS)]
+WIDE: TinyOptions = {"hidden": 256, "intermediate": 512, "heads": 4, "kv_heads": 2}
+
+FILES: dict[str, tuple[str, TinyOptions]] = {
+    "llama F32": ("llama", {"dtype": GGMLType.F32}),
+    "llama BF16": ("llama", {"dtype": GGMLType.BF16}),
+    "llama Q4_0": ("llama", {"dtype": GGMLType.Q4_0}),
+    "llama Q8_0": ("llama", {"dtype": GGMLType.Q8_0}),
+    "llama Q4_K": ("llama", {"dtype": GGMLType.Q4_K, **WIDE}),
+    "llama Q5_K": ("llama", {"dtype": GGMLType.Q5_K, **WIDE}),
+    "qwen2 Q4_1": ("llama", {"dtype": GGMLType.Q4_1, "architecture": "qwen2"}),
+    "qwen3 Q6_K": ("llama", {"dtype": GGMLType.Q6_K, "architecture": "qwen3", **WIDE}),
+    "gemma3 Q5_0": ("gemma3", {"dtype": GGMLType.Q5_0}),
+    "gemma3 Q5_1": ("gemma3", {"dtype": GGMLType.Q5_1}),
+    "gemma3 F16": ("gemma3", {"dtype": GGMLType.F16}),
+}
+
+
+@pytest.fixture(scope="module", params=FILES)
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    family, options = FILES[request.param]
+    write = write_tiny_llama if family == "llama" else write_tiny_gemma3
+    return write(tmp_path_factory.mktemp("native") / "model.gguf", **options)
+
+
+def logits_of(model: Model) -> Float32Array:
+    return np.concatenate(list(chunks_of_logits(model, IDS)))
+
+
+@pytest.fixture(scope="module")
+def logits(path: Path) -> Float32Array:
+    return logits_of(Model(path, "native", threads=1))
+
+
+def test_logits_are_those_of_the_int8_oracle(path: Path, logits: Float32Array) -> None:
+    """Norms, activations and attention round in another order than the oracle's float64.
+
+    Where such a last bit moves an activation over the border between two 8-bit codes, the rows
+    from there on differ by a code's worth. Those before it show that nothing else does.
+    """
+    oracle = logits_of(Model(path, "int8"))
+    difference = np.abs(logits - oracle).max(axis=1) / np.abs(oracle).max()  # [T]
+    assert difference[:8].max() < 1e-4
+    assert difference.max() < 3e-2
+
+
+def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(
+    path: Path, logits: Float32Array
+) -> None:
+    for isa, threads in (("generic", 1), ("", 2), ("", 3)):
+        assert same_bits(logits_of(Model(path, "native", threads=threads, isa=isa)), logits)
+
+
+def test_chunks_of_any_size_give_the_same_bits(path: Path, logits: Float32Array) -> None:
+    model = Model(path, "native")
+    for cuts in ([1, 2, 40], [31, 32, 33], range(60, 75)):
+        kv = model.ops.new_kv_pool(model.spec, 3 * len(model.spec.groups))
+        parts = []
+        for start, stop in zip([0, *cuts], [*cuts, NUM_TOKENS], strict=True):
+            batch = chunk_batch(model.spec, IDS[:stop], start)
+            tables = chunk_batch(model.spec, IDS, 0).block_tables
+            slots = tuple(
+                table[0, batch.positions // 32] * 32 + batch.positions % 32 for table in tables
+            )
+            batch = replace(batch, block_tables=tables, slot_mapping=slots)
+            parts.append(model.network(batch, kv))
+        assert same_bits(np.concatenate(parts), logits)
+
+
+def test_recordings_do_not_depend_on_the_batch(path: Path) -> None:
+    model = Model(path, "native")
+    ops = model.ops
+    assert isinstance(ops, NativeOps)
+    network = build_model(model.checkpoint, ops, model.spec)
+    groups = len(model.spec.groups)
+    one = ops.record(network, planned_batch([(0, 1)], groups))
+    many = ops.record(network, planned_batch([(0, 100), (5, 9)], groups))
+    assert one == many
+    assert make_plan(one, activation_run) == make_plan(many, activation_run)
+
+
+def test_a_type_without_panels_is_refused_with_a_way_out() -> None:
+    tensor = random_tensor(GGMLType.Q3_K, (4, 256))
+    assert not is_native_type(GGMLType.Q3_K)
+    with pytest.raises(UnsupportedModelError, match=r'type Q3_K has no compiled.*numerics="blas"'):
+        NativeOps().prepare("linear", [tensor])
+    vector = float_tensor(np.ones(4, np.float32))
+    assert types_without_kernel([tensor, vector, random_tensor(GGMLType.Q4_0, (4, 32))]) == ["Q3_K"]
+
+
+def test_tensors_of_one_type_are_stacked_and_others_refused() -> None:
+    ops = NativeOps()
+    a, b = (random_tensor(GGMLType.Q4_0, (n, 64), seed=n) for n in (3, 5))
+    assert ops.prepare("linear", [a, b]).shape == (8, 64)
+    with pytest.raises(UnsupportedModelError, match="several types"):
+        ops.prepare("linear", [a, random_tensor(GGMLType.Q8_0, (3, 64))])
+
+
+def test_weights_say_in_which_runs_they_want_their_input() -> None:
+    ops = NativeOps()
+    runs = {GGMLType.F16: 0, GGMLType.Q4_0: 32, GGMLType.Q8_0: 32, GGMLType.Q6_K: 256}
+    for ggml_type, run in runs.items():
+        assert activation_run(ops.prepare("linear", [random_tensor(ggml_type, (4, 256))])) == run
+    assert ops.weights.nbytes > 0
+
+
+def test_what_has_no_kernel_is_refused_while_recording() -> None:
+    ops = NativeOps()
+    embedding = ops.prepare("embedding", [random_tensor(GGMLType.F32, (4, 96))])
+    batch = planned_batch([(0, 1)], 1)
+    ops.begin_step(batch, None)
+    x = ops.embedding(embedding, batch)
+    with pytest.raises(UnsupportedModelError, match="head_dim 24 is no multiple of 16"):
+        ops.paged_attention(x, batch, None, attention_spec(4, 2, 24))
+    sinks = replace(attention_spec(6, 2, 16), sinks=(0.0,) * 6)
+    with pytest.raises(UnsupportedModelError, match="attention sinks"):
+        ops.paged_attention(x, batch, None, sinks)
+
+
+def test_an_unknown_instruction_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"FIRSTWORD_ISA is 'sse9'.*generic"):
+        NativeOps(isa="sse9")
+    assert NativeOps(isa="generic").isa == "generic"
+    assert NativeOps(3).num_threads == 3
+
+
+def kl_divergence(p_logits: Float32Array, q_logits: Float32Array) -> Float32Array:
+    """KL(p || q) of each row in nats [T]."""
+    p, q = (x.astype(np.float64) - x.max(axis=1, keepdims=True) for x in (p_logits, q_logits))
+    p, q = (x - np.log(np.exp(x).sum(axis=1, keepdims=True)) for x in (p, q))
+    divergence: Float32Array = (np.exp(p) * (p - q)).sum(axis=1)
+    return divergence
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("name", ["smollm2", "gemma3"])
+def test_real_models_agree_with_float_arithmetic(name: str, request: pytest.FixtureRequest) -> None:
+    from firstword.text.tokenizer import Tokenizer
+
+    path = request.getfixturevalue(f"{name}_path")
+    native, blas = Model(path, "native"), Model(path, "blas")
+    tokenizer = Tokenizer.from_gguf(native.checkpoint.tokenizer_metadata, str(path))
+    text = "Gravity is the force by which a planet draws objects toward its center. "
+    ids = [*tokenizer.bos_ids, *tokenizer.encode(text * 3)][:48]
+    ours, theirs = (np.concatenate(list(chunks_of_logits(m, ids))) for m in (native, blas))
+    agreement = (ours.argmax(axis=1) == theirs.argmax(axis=1)).mean()
+    divergence = kl_divergence(theirs, ours)
+    assert agreement >= 0.9, agreement
+    assert divergence.mean() < 0.02, divergence.mean()
