@@ -14,6 +14,7 @@ namespace {
 #include "kernels/math.inl.h"
 #include "kernels/rows.inl.h"
 #include "kernels/kv_store.inl.h"
+#include "kernels/attention_tile.inl.h"
 #include "kernels/attention.inl.h"
 }  // namespace
 

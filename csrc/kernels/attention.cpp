@@ -4,7 +4,7 @@
 namespace fw {
 namespace {
 
-constexpr int64_t kTileQueries = 48;  // rows x heads of a group, unless a group has more
+constexpr int64_t kTileQueries = 72;  // rows x heads of a group, unless a group has more
 constexpr int64_t kFewRows = 8;       // up to here a sequence's splits are items of their own
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -69,7 +69,7 @@ int64_t attention_scratch_bytes(int64_t heads, int64_t kv_heads, int64_t head_di
   // Query, scores, parts, and its description.
   const int64_t per_query =
       head_dim + kSplitPositions + 16 + splits * partial_stride(head_dim) + 32;
-  return 4 * (queries * per_query + kPagePositions * head_dim);
+  return 4 * queries * per_query;
 }
 
 AttentionItem attention_item(const AttentionArgs& args, int64_t index, AttentionCursor& cursor) {

@@ -4,125 +4,15 @@
 // tile over K, then the softmax of each query, then the same over V. How queries are grouped
 // changes no bit: each has chains of its own.
 
-constexpr int kMaxGroup = 6;  // queries of a register tile
-constexpr int64_t kScoreStride = kSplitPositions + 16;  // rows start in different cache sets
-constexpr int64_t kDirectQueries = 12;  // a page met by more is widened once, to a buffer
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct Range {
-  int64_t begin, end;
-  bool empty() const { return begin >= end; }
-};
-inline Range intersect(Range a, Range b) {
-  return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
-}
-inline Range visible(const AttentionArgs& args, int64_t row) {
-  const int64_t position = args.positions[row];
-  const int64_t begin = args.window > 0 ? position - args.window + 1 : 0;
-  return {begin > 0 ? begin : 0, position + 1};
-}
-inline Range split_range(int64_t split) {
-  return {split * kSplitPositions, (split + 1) * kSplitPositions};
-}
-inline Range page_range(int64_t page) {
-  return {page * kPagePositions, (page + 1) * kPagePositions};
-}
-
-// Queries first .. first + size - 1 of the tile.
-struct Group {
-  int64_t first;
-  int size;
-};
-
-// One query of a tile.
-struct Query {
-  const float* q;  // [head_dim]
-  float* out;      // [head_dim]
-  float* part;     // of the item's first split; the next split's is partial_stride on
-  Range visible;   // positions
-};
-
-// Queries in the order (row, head), and a thread's memory for them.
-struct Tile {
-  const AttentionArgs& args;
-  const AttentionItem& item;
-  int64_t size, groups;
-  Query* queries;  // [size]
-  float* q;        // per group [head_dim][its size]
-  float* scores;   // [size][kScoreStride]: position % 512
-  float* page;     // [32 head_dim]: a widened K or V
-  float* parts;    // [size][item.num_splits], where the item merges itself
-
-  Tile(const AttentionArgs& a, const AttentionItem& i, uint8_t* scratch)
-      : args(a), item(i), size(i.num_rows * (a.heads / a.kv_heads)),
-        groups((size + kMaxGroup - 1) / kMaxGroup) {
-    scores = reinterpret_cast<float*>(scratch);
-    page = scores + size * kScoreStride;
-    q = page + kPagePositions * a.head_dim;
-    parts = q + size * a.head_dim;
-    queries = reinterpret_cast<Query*>(parts + size * item_part());
-    int64_t index = 0;
-    for (int64_t row = 0; row < i.num_rows; ++row) {
-      for (int64_t head = 0; head < a.heads / a.kv_heads; ++head, ++index) {
-        queries[index] = query(index, i.first_row + row, i.kv_head * (a.heads / a.kv_heads) + head);
-      }
-    }
-  }
-  // Floats between the parts of two queries, where the item merges itself.
-  int64_t item_part() const {
-    return item.partials ? 0 : item.num_splits * partial_stride(args.head_dim);
-  }
-  Query query(int64_t index, int64_t row, int64_t head) const {
-    const int64_t d = args.head_dim, in_row = head * d;
-    const int64_t shared = ((row - item.row0) * args.heads + head) * item.splits +
-                           item.first_split - item.split0;
-    float* part = item.partials ? item.partials + shared * partial_stride(d)
-                                : parts + index * item_part();
-    return {args.q + row * args.q_stride + in_row, args.out + row * args.out_stride + in_row, part,
-            visible(args, row)};
-  }
-  Group group(int64_t index) const {  // sizes differ by one at most
-    const int64_t small = size / groups, large = size % groups;
-    const int64_t extra = index < large ? index : large;
-    return {index * small + extra, static_cast<int>(small + (index < large))};
-  }
-  // What any and what all of the group's queries see of `within`; rows' positions increase.
-  Range seen_by_any(Group group, Range within) const {
-    const Query &first = queries[group.first], &last = queries[group.first + group.size - 1];
-    return intersect({first.visible.begin, last.visible.end}, within);
-  }
-  Range seen_by_all(Group group, Range within) const {
-    const Query &first = queries[group.first], &last = queries[group.first + group.size - 1];
-    return intersect({last.visible.begin, first.visible.end}, within);
-  }
-  float* part(int64_t index, int64_t split) const {
-    return queries[index].part + (split - item.first_split) * partial_stride(args.head_dim);
-  }
-  const uint16_t* keys(int64_t page_index) const {
-    const int32_t block = args.block_table[item.sequence * args.table_stride + page_index];
-    return head_page(args.pages, block, item.kv_head, args.head_dim);
-  }
-  const uint16_t* values(int64_t page_index) const {
-    return keys(page_index) + kPagePositions * args.head_dim;
-  }
-};
-
-inline void pack_queries(const Tile& tile) {
-  const int64_t d = tile.args.head_dim;
-  for (int64_t g = 0; g < tile.groups; ++g) {
-    const Group group = tile.group(g);
-    for (int m = 0; m < group.size; ++m) {
-      const float* q = tile.queries[group.first + m].q;
-      float* packed = tile.q + group.first * d + m;
-      for (int64_t i = 0; i < d; ++i, packed += group.size) *packed = q[i];
-    }
-  }
-}
+// Columns of a register tile of M rows: some 12 chains keep the processor busy.
+constexpr int64_t tile_columns(int m) { return m <= 3 || kWidth == 16 ? 32 : 16; }
 
 // A register tile of M chains by N vectors: sum[m][n] += x[m] * y[n], y from N vectors at `y`. The
 // shorter side is kept in registers, the longer one streamed: 16 are enough for 12 chains.
-template <int M, int N, typename T>
-inline void multiply_add(const float* x, int64_t x_stride, const T* y, Vec (&sum)[M][N]) {
+template <int M, int N>
+inline void multiply_add(const float* x, int64_t x_stride, const uint16_t* y, Vec (&sum)[M][N]) {
   if constexpr (M < N) {
     Vec held[M];
 #pragma GCC unroll 6
@@ -146,26 +36,25 @@ inline void multiply_add(const float* x, int64_t x_stride, const T* y, Vec (&sum
   }
 }
 
-// K or V of one kv head in one page: in place (f16), or widened.
-template <typename T>
+// K or V of one kv head in one page. It is widened anew for each group of queries: a copy of it in
+// float32 is no faster at 64 values per head, and slower from 128 on, where it leaves the cache.
 struct Page {
-  const T* data;
+  const uint16_t* data;
   const uint16_t* next;  // what is read after it, to be fetched while this is at work
   Range range;           // its positions
 };
 
 // Fetches what lies in the next page where `at` lies in this one.
-inline void fetch_ahead(const Page<uint16_t>& page, const uint16_t* at) {
+inline void fetch_ahead(const Page& page, const uint16_t* at) {
   prefetch(page.next + (at - page.data));
 }
-inline void fetch_ahead(const Page<float>&, const float*) {}
 
 // Dot products of M queries and 32 positions. q: [head_dim][M]. k: [head_dim][32]. scores: [M]
 // rows of 32.
-template <int M, typename T>
-inline void score_page(const float* q, const Page<T>& page, int64_t head_dim, Vec scale,
+template <int M>
+inline void score_page(const float* q, const Page& page, int64_t head_dim, Vec scale,
                        float* scores) {
-  constexpr int N = static_cast<int>((M <= 3 ? 32 : 16) / kWidth);
+  constexpr int N = static_cast<int>(tile_columns(M) / kWidth);
   for (int64_t column = 0; column < kPagePositions; column += N * kWidth) {
     Vec sum[M][N];
 #pragma GCC unroll 6
@@ -174,7 +63,7 @@ inline void score_page(const float* q, const Page<T>& page, int64_t head_dim, Ve
       for (int n = 0; n < N; ++n) sum[m][n] = zero();
     }
     for (int64_t i = 0; i < head_dim; ++i) {
-      const T* k = page.data + i * kPagePositions + column;
+      const uint16_t* k = page.data + i * kPagePositions + column;
       fetch_ahead(page, k);
       multiply_add<M, N>(q + i * M, 1, k, sum);
     }
@@ -189,8 +78,8 @@ inline void score_page(const float* q, const Page<T>& page, int64_t head_dim, Ve
 }
 
 // acc[m] += p[m][t] * v[t] for t in `range`, in N vectors from `column` on. p: [M] rows of scores.
-template <int M, int N, typename T>
-inline void attend_columns(const float* p, const Page<T>& page, Range range, int64_t head_dim,
+template <int M, int N>
+inline void attend_columns(const float* p, const Page& page, Range range, int64_t head_dim,
                            int64_t column, float* const* acc) {
   Vec sum[M][N];
 #pragma GCC unroll 6
@@ -199,7 +88,7 @@ inline void attend_columns(const float* p, const Page<T>& page, Range range, int
     for (int n = 0; n < N; ++n) sum[m][n] = load(acc[m] + column + n * kWidth);
   }
   for (int64_t t = range.begin; t < range.end; ++t) {
-    const T* v = page.data + t % kPagePositions * head_dim + column;
+    const uint16_t* v = page.data + t % kPagePositions * head_dim + column;
     fetch_ahead(page, v);
     multiply_add<M, N>(p + t % kSplitPositions, kScoreStride, v, sum);
   }
@@ -210,11 +99,11 @@ inline void attend_columns(const float* p, const Page<T>& page, Range range, int
   }
 }
 
-template <int M, typename T>
-inline void attend_page(const float* p, const Page<T>& page, Range range, int64_t head_dim,
+template <int M>
+inline void attend_page(const float* p, const Page& page, Range range, int64_t head_dim,
                         float* const* acc) {
   constexpr int kNarrow = static_cast<int>(16 / kWidth);
-  constexpr int kWide = M == 1 ? 4 * kNarrow : M <= 3 ? 2 * kNarrow : kNarrow;
+  constexpr int kWide = static_cast<int>((M == 1 ? 64 : tile_columns(M)) / kWidth);
   int64_t column = 0;
   for (; column + kWide * kWidth <= head_dim; column += kWide * kWidth) {
     attend_columns<M, kWide>(p, page, range, head_dim, column, acc);
@@ -224,8 +113,7 @@ inline void attend_page(const float* p, const Page<T>& page, Range range, int64_
   }
 }
 
-template <typename T>
-inline void score_group(int size, const float* q, const Page<T>& page, int64_t head_dim, Vec scale,
+inline void score_group(int size, const float* q, const Page& page, int64_t head_dim, Vec scale,
                         float* scores) {
   switch (size) {
     case 1: return score_page<1>(q, page, head_dim, scale, scores);
@@ -237,8 +125,7 @@ inline void score_group(int size, const float* q, const Page<T>& page, int64_t h
   }
 }
 
-template <typename T>
-inline void attend_group(int size, const float* p, const Page<T>& page, Range range,
+inline void attend_group(int size, const float* p, const Page& page, Range range,
                          int64_t head_dim, float* const* acc) {
   if (range.empty()) return;
   switch (size) {
@@ -252,8 +139,7 @@ inline void attend_group(int size, const float* p, const Page<T>& page, Range ra
 }
 
 // Scores of every query that sees anything of the page; those of other positions are never used.
-template <typename T>
-inline void score_tile(const Tile& tile, const Page<T>& page) {
+inline void score_tile(const Tile& tile, const Page& page) {
   const Vec scale = splat(tile.args.scale);
   for (int64_t g = 0; g < tile.groups; ++g) {
     const Group group = tile.group(g);
@@ -266,8 +152,7 @@ inline void score_tile(const Tile& tile, const Page<T>& page) {
 }
 
 // The queries of a group one by one, over what each sees of `range`.
-template <typename T>
-inline void attend_alone(const Tile& tile, Group group, const Page<T>& page, Range range,
+inline void attend_alone(const Tile& tile, Group group, const Page& page, Range range,
                          float* const* acc) {
   for (int m = 0; m < group.size; ++m) {
     const int64_t index = group.first + m;
@@ -278,8 +163,7 @@ inline void attend_alone(const Tile& tile, Group group, const Page<T>& page, Ran
 
 // Where the queries of a group see different positions of the page, each goes alone before and
 // after those that all see.
-template <typename T>
-inline void attend_tile(const Tile& tile, const Page<T>& page, int64_t split) {
+inline void attend_tile(const Tile& tile, const Page& page, int64_t split) {
   const int64_t d = tile.args.head_dim;
   for (int64_t g = 0; g < tile.groups; ++g) {
     const Group group = tile.group(g);
@@ -351,37 +235,18 @@ inline void softmax_tile(const Tile& tile, int64_t split) {
   }
 }
 
-inline Page<float> widen(const Page<uint16_t>& page, int64_t n, float* buffer) {
-  for (int64_t i = 0; i < n; i += kWidth) {
-    fetch_ahead(page, page.data + i);
-    store(buffer + i, load(page.data + i));
-  }
-  return {buffer, nullptr, page.range};
-}
-
 inline void attend_split(const Tile& tile, int64_t split) {
   const Range seen = tile.seen_by_any({0, static_cast<int>(tile.size)}, split_range(split));
   if (seen.empty()) return;
   const int64_t first = seen.begin / kPagePositions, last = (seen.end - 1) / kPagePositions;
-  const int64_t size = kPagePositions * tile.args.head_dim;
-  const bool direct = tile.size <= kDirectQueries;
   for (int64_t i = first; i <= last; ++i) {
     const uint16_t* next = i < last ? tile.keys(i + 1) : tile.values(first);
-    const Page<uint16_t> page{tile.keys(i), next, page_range(i)};
-    if (direct) {
-      score_tile(tile, page);
-    } else {
-      score_tile(tile, widen(page, size, tile.page));
-    }
+    score_tile(tile, {tile.keys(i), next, page_range(i)});
   }
   softmax_tile(tile, split);
   for (int64_t i = first; i <= last; ++i) {
-    const Page<uint16_t> page{tile.values(i), tile.values(i < last ? i + 1 : i), page_range(i)};
-    if (direct) {
-      attend_tile(tile, page, split);
-    } else {
-      attend_tile(tile, widen(page, size, tile.page), split);
-    }
+    const uint16_t* next = tile.values(i < last ? i + 1 : i);
+    attend_tile(tile, {tile.values(i), next, page_range(i)}, split);
   }
 }
 
