@@ -19,6 +19,8 @@ constexpr auto kPollInterval = std::chrono::milliseconds(25);
 constexpr int64_t kPiecesPerThread = 8;
 constexpr int64_t kMaxRowsPerPiece = 16;
 constexpr int64_t kItemsPerPanel = 2;
+// So few rows are done sooner by one thread than shared out, which takes one more barrier.
+constexpr int64_t kMaxRowsAlone = 2;
 
 // The rows that a stage runs over.
 struct RowSpace {
@@ -53,6 +55,10 @@ class Interpreter {
 
   template <typename Work>
   void share(int thread, int queue, int64_t count, int64_t piece, Work work);
+  // A stage of rows that are too few to be shared out, or null.
+  const RowsStage* small_rows(const Stage& stage) const;
+  void run_ops(const RowsStage& stage, int64_t first, int64_t last) const;
+  void run_stage(int thread, size_t i);
   void run_rows(int thread, int queue, const RowsStage& stage);
   void run_linear(int thread, int queue, const LinearStage& stage);
   void run_attention(int thread, int queue, const AttentionCall& call, int64_t rows);
@@ -284,20 +290,34 @@ LinearArgs Interpreter::linear_args(const LinearStage& stage) const {
 }
 
 void Interpreter::walk(int thread) {
-  for (size_t i = 0; i < plan_.stages_.size(); ++i) {
-    const int queue = static_cast<int>(2 * i);
-    const Stage& stage = plan_.stages_[i];
-    if (const auto* rows = std::get_if<RowsStage>(&stage)) {
-      run_rows(thread, queue, *rows);
-    } else if (const auto* linear = std::get_if<LinearStage>(&stage)) {
-      run_linear(thread, queue, *linear);
-    } else {
-      const Rows over = std::get<AttentionStage>(stage).rows;
-      run_attention(thread, queue, attention_[i], space(over).count);
-    }
-    plan_.pool_.barrier();
-    if (thread == 0) plan_.progress_.fetch_add(1, std::memory_order_relaxed);
+  const size_t count = plan_.stages_.size();
+  for (size_t i = 0; i < count; ++i) {
+    run_stage(thread, i);
+    const RowsStage* next = i + 1 < count ? small_rows(plan_.stages_[i + 1]) : nullptr;
+    plan_.pool_.barrier([&] {
+      if (next != nullptr && !stopped()) run_ops(*next, 0, space(next->rows).count);
+      plan_.progress_.fetch_add(next == nullptr ? 1 : 2, std::memory_order_relaxed);
+    });
+    if (next != nullptr) ++i;
   }
+}
+
+void Interpreter::run_stage(int thread, size_t i) {
+  const int queue = static_cast<int>(2 * i);
+  const Stage& stage = plan_.stages_[i];
+  if (const auto* rows = std::get_if<RowsStage>(&stage)) {
+    run_rows(thread, queue, *rows);
+  } else if (const auto* linear = std::get_if<LinearStage>(&stage)) {
+    run_linear(thread, queue, *linear);
+  } else {
+    const Rows over = std::get<AttentionStage>(stage).rows;
+    run_attention(thread, queue, attention_[i], space(over).count);
+  }
+}
+
+const RowsStage* Interpreter::small_rows(const Stage& stage) const {
+  const auto* rows = std::get_if<RowsStage>(&stage);
+  return rows != nullptr && space(rows->rows).count <= kMaxRowsAlone ? rows : nullptr;
 }
 
 // Takes pieces of `count` items until none is left. A stopped step goes on through all barriers
@@ -323,10 +343,12 @@ bool Interpreter::may_go_on(int thread) {
 void Interpreter::run_rows(int thread, int queue, const RowsStage& stage) {
   const int64_t count = space(stage.rows).count;
   share(thread, queue, count, std::min(piece(count), kMaxRowsPerPiece),
-        [&](int64_t first, int64_t last) {
-          const RowRunner runner(*this, first, last);
-          for (const RowOp& op : stage.ops) std::visit(runner, op);
-        });
+        [&](int64_t first, int64_t last) { run_ops(stage, first, last); });
+}
+
+void Interpreter::run_ops(const RowsStage& stage, int64_t first, int64_t last) const {
+  const RowRunner runner(*this, first, last);
+  for (const RowOp& op : stage.ops) std::visit(runner, op);
 }
 
 void Interpreter::run_linear(int thread, int queue, const LinearStage& stage) {

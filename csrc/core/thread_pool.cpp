@@ -13,9 +13,8 @@ namespace fw {
 
 namespace {
 
-constexpr int kBarrierSpins = 2000;  // tens of microseconds: longer than a fair wait at a barrier
-constexpr int kIdleSpins = 2000;     // within 100 microseconds an idle engine uses no processor
-constexpr int kYields = 32;          // where threads outnumber cores, the one waited for runs
+constexpr int kIdleSpins = 2000;  // within 100 microseconds an idle engine uses no processor
+constexpr int kYields = 32;       // where threads outnumber cores, the one waited for runs
 
 void pause_once() {
 #if defined(__SSE2__)
@@ -52,16 +51,6 @@ void Gate::open() {
   changed_.notify_all();
 }
 
-void Barrier::wait() {
-  const uint32_t seen = gate_.value();
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
-    arrived_.store(0, std::memory_order_relaxed);  // before the gate lets anyone come again
-    gate_.open();
-  } else {
-    gate_.wait(seen, kBarrierSpins);
-  }
-}
-
 ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads), barrier_(num_threads) {
   // Signals are for the threads of Python: a worker takes none.
   sigset_t all;
@@ -96,10 +85,6 @@ void ThreadPool::run(Function function, void* context) {
   if (num_threads_ > 1) start_.open();
   function(context, 0);
   barrier();
-}
-
-void ThreadPool::barrier() {
-  if (num_threads_ > 1) barrier_.wait();
 }
 
 void ThreadPool::work(int thread) {

@@ -32,9 +32,22 @@ class Gate {
 class Barrier {
  public:
   explicit Barrier(int count) : count_(count) {}
-  void wait();
+  // The thread that comes last runs `finish` before it lets the others go on: work too small to be
+  // shared then costs no barrier of its own.
+  template <typename Finish>
+  void wait(Finish finish) {
+    const uint32_t seen = gate_.value();
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
+      finish();
+      arrived_.store(0, std::memory_order_relaxed);  // before the gate lets anyone come again
+      gate_.open();
+    } else {
+      gate_.wait(seen, kSpins);
+    }
+  }
 
  private:
+  static constexpr int kSpins = 2000;  // tens of microseconds: longer than a fair wait
   const int count_;
   alignas(64) std::atomic<int> arrived_{0};
   Gate gate_;
@@ -53,8 +66,19 @@ class ThreadPool {
   // Runs function(context, t) for every t in [0, size), t = 0 on the caller's thread; returns when
   // all are done. One run at a time: further callers wait. `function` must not throw.
   void run(Function function, void* context);
-  // Called from within `run` by every thread: returns when all have called it.
-  void barrier();
+  // Called from within `run` by every thread: returns when all have called it and the last one has
+  // run its `finish`.
+  template <typename Finish>
+  void barrier(Finish finish) {
+    if (num_threads_ > 1) {
+      barrier_.wait(finish);
+    } else {
+      finish();
+    }
+  }
+  void barrier() {
+    barrier([] {});
+  }
 
  private:
   void work(int thread);
