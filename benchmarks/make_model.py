@@ -137,6 +137,13 @@ def _output_type(base: Type) -> Type:
     return base if base == Type.Q8_0 or block_size == 1 else Type.Q6_K
 
 
+def file_type(mix: str) -> int:
+    """The number that files give for the types of most of their tensors."""
+    by_name = {member.name: int(member) for member in gguf.LlamaFileType}
+    names = (f"MOSTLY_{mix}", f"MOSTLY_{mix}_M", f"MOSTLY_{mix}_S", f"MOSTLY_{mix}_MOE")
+    return next((by_name[name] for name in names if name in by_name), by_name["ALL_F32"])
+
+
 def llama3_divisors(shape: Shape) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     """Divisors of the rotary frequencies (Llama 3's scaling, config "rope_type": "llama3").
 
@@ -175,6 +182,8 @@ def write_model(
         raise ValueError(f"the vocabulary has {vocabulary.size} tokens, the shape {shape.vocab}")
     planned = list(tensors(shape, mix))
     writer = gguf.GGUFWriter(path, "llama")
+    writer.add_file_type(file_type(mix))
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     _write_metadata(writer, shape, vocabulary)
     for tensor in planned:
         row = row_bytes(tensor.cols, tensor.type)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.peers import ik_llama_cpp, llama_cpp, tables
+from benchmarks.peers import ik_llama_cpp, llama_cpp, openvino_genai, tables
 from benchmarks.peers.compare import compare, install
 from benchmarks.peers.engine import Engine, Firstword
 from firstword.bench.cases import Case, CaseKind
@@ -27,6 +27,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 PEERS: dict[str, Sequence[Engine]] = {
     "llama.cpp": llama_cpp.SETTINGS,
     "ik_llama.cpp": ik_llama_cpp.SETTINGS,
+    "openvino_genai": openvino_genai.SETTINGS,
 }
 CASES = "prefill:512,decode:64@128"
 

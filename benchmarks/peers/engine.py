@@ -117,7 +117,7 @@ class Firstword:
 def run(
     command: Sequence[str],
     environment: Mapping[str, str] | None = None,
-    timeout: int = TIMEOUT_SECONDS,
+    timeout: float = TIMEOUT_SECONDS,
 ) -> str:
     """Run a process to its end; returns its standard output.
 

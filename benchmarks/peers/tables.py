@@ -19,8 +19,9 @@ def markdown(comparisons: Sequence[Comparison], machine: Fingerprint, day: str) 
     lines = [
         f"# Engines side by side, {day}",
         "",
-        f"{machine.cpu}, {machine.cores} cores, {machine.memory_bytes / 2**30:.0f} GiB, "
-        f"{machine.system}; firstword {machine.firstword}.",
+        f"{machine.cpu} ({', '.join(machine.features)}), {machine.cores} cores, "
+        f"{machine.memory_bytes / 2**30:.0f} GiB, {machine.system}; "
+        f"firstword {machine.firstword}, {_backend(comparisons)}.",
         "",
         "Tokens per second: the median of interleaved rounds, with the least and the most. The "
         "ratio is ours over the best peer's median, whatever its setting. firstword's times hold "
@@ -29,6 +30,12 @@ def markdown(comparisons: Sequence[Comparison], machine: Fingerprint, day: str) 
     for comparison in comparisons:
         lines += ["", *_table(comparison)]
     return "\n".join(lines) + "\n"
+
+
+def _backend(comparisons: Sequence[Comparison]) -> str:
+    """What our engine said that it computes with."""
+    found = (d.get("backend") for c in comparisons for d in c.engines[0].details)
+    return ", ".join(dict.fromkeys(str(backend) for backend in found if backend))
 
 
 def _table(comparison: Comparison) -> list[str]:

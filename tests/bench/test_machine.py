@@ -22,11 +22,12 @@ def test_bandwidth_is_bytes_over_the_quickest_pass() -> None:
     assert machine.read_bandwidth(2, clock=lambda: next(ticks), piece=1024) == 2 * 1024 / 0.5
 
 
-def test_the_processors_name_is_that_of_the_kernel(tmp_path: Path) -> None:
+def test_the_kernel_says_what_the_processor_is(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor\t: 0\nmodel name\t: Fast CPU: 2\nflags\t: avx2\n")
-    assert machine._cpu_name(cpuinfo) == "Fast CPU: 2"
-    assert machine._cpu_name(tmp_path / "missing")
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: Fast CPU: 2\nflags\t: avx2\nflags: none\n")
+    assert machine._cpuinfo("model name", cpuinfo) == "Fast CPU: 2"
+    assert machine._cpuinfo("flags", cpuinfo) == "avx2"
+    assert machine._cpuinfo("flags", tmp_path / "missing") == ""
 
 
 def test_without_git_there_is_only_the_version(monkeypatch: pytest.MonkeyPatch) -> None:

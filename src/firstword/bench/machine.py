@@ -18,6 +18,7 @@ from firstword.plan.hardware import usable_cores
 
 _BYTES_PER_THREAD = 128 * 2**20
 """Far more than caches hold."""
+_FEATURES = ("avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8")
 _PIECES = 8
 _PASSES = 4
 
@@ -28,6 +29,7 @@ class Fingerprint:
 
     Args:
         cpu: the processor's name.
+        features: its vector instructions that matter to kernels; empty where they are not known.
         cores: usable physical cores.
         memory_bytes: of the machine; 0 where it is not known.
         system: operating system and its version.
@@ -36,6 +38,7 @@ class Fingerprint:
     """
 
     cpu: str
+    features: tuple[str, ...]
     cores: int
     memory_bytes: int
     system: str
@@ -46,7 +49,8 @@ class Fingerprint:
 def fingerprint() -> Fingerprint:
     """This machine and this installation."""
     return Fingerprint(
-        cpu=_cpu_name(),
+        cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
+        features=tuple(name for name in _FEATURES if name in _cpuinfo("flags").split()),
         cores=usable_cores().count,
         memory_bytes=_memory_bytes(),
         system=f"{platform.system()} {platform.release()}",
@@ -86,16 +90,14 @@ def read_bandwidth(
     return best
 
 
-def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def _cpuinfo(name: str, file: Path = Path("/proc/cpuinfo")) -> str:
+    """What Linux says of the first processor under this name; empty where it says nothing."""
     try:
-        lines = cpuinfo.read_text(errors="replace").splitlines()
+        lines = file.read_text(errors="replace").splitlines()
     except OSError:
-        lines = []
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return platform.processor() or platform.machine()
+        return ""
+    pairs = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in pairs if key.strip() == name), "")
 
 
 def _memory_bytes() -> int:
