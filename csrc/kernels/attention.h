@@ -90,5 +90,9 @@ namespace avx2 {
 Attention attention;
 AttentionMerge attention_merge;
 }  // namespace avx2
+namespace avx512 {
+Attention attention;
+AttentionMerge attention_merge;
+}  // namespace avx512
 
 }  // namespace fw
