@@ -25,6 +25,7 @@ class Sampler {
     if (model_max_ == -kInfinity) return fail(result, SampleStatus::kNoFiniteLogit);
     list_candidates(candidates, result);
     if (!alter(result)) return;
+    const double log_total = log_sum_exp();
     if (row_.temperature == 0) {
       result.token = arg_max();
       result.probability = 1;
@@ -38,7 +39,6 @@ class Sampler {
       result.num_survivors = weights_.count;
     }
     fill_probabilities(candidates, result);
-    const double log_total = log_sum_exp();
     result.logprob = static_cast<double>(model_[result.token]) - log_total;
     for (int64_t i = 0; i < result.num_candidates; ++i) {
       candidates.logprobs[i] = static_cast<double>(model_[candidates.ids[i]]) - log_total;
@@ -164,11 +164,14 @@ class Sampler {
     weights.n = n_;
     if (row_.top_k > 0 && row_.top_k < n_) {
       weights = of_best(best(altered_, row_.top_k));
+      sum_chunks(weights);
     } else {
-      kernels_.softmax_weights(altered_, n_, altered_max_, divisor(), s_.weights);
       weights.dense = s_.weights;
+      if (altered_ != model_ || divisor() != 1.0F) {  // else log_sum_exp left just these
+        kernels_.softmax_weights(altered_, n_, altered_max_, divisor(), s_.weights);
+        sum_chunks(weights);
+      }
     }
-    sum_chunks(weights);
     if (row_.top_p < 1) {
       weights = nucleus(weights, row_.top_p * mass_);
       sum_chunks(weights);
@@ -291,7 +294,7 @@ class Sampler {
     return static_cast<int32_t>(index * kSampleChunk + length - 1);
   }
 
-  // log of the sum of exp of the model's logits. Overwrites s_.weights and s_.sums.
+  // log of the sum of exp of the model's logits. Leaves its weights and sums in s_ and mass_.
   double log_sum_exp() {
     kernels_.softmax_weights(model_, n_, model_max_, 1.0F, s_.weights);
     Weights all;
