@@ -42,5 +42,8 @@ StoreKV store_kv;
 namespace avx2 {
 StoreKV store_kv;
 }
+namespace avx512 {
+StoreKV store_kv;
+}
 
 }  // namespace fw

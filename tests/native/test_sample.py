@@ -15,7 +15,6 @@ from firstword.sampling.rng import uniform
 from firstword.sampling.sampler import sample_row
 from firstword.sampling.softmax import chunk_sums
 from tests.native.abi import (
-    ISAS,
     Isa,
     Kernels,
     SampleCandidates,
@@ -101,7 +100,7 @@ def python(logits: Float32Array, row: SamplingRow) -> SampledToken | None:
 def assert_twins(kernels: Kernels, logits: Float32Array, row: SamplingRow) -> SampledToken | None:
     """Both bodies give exactly what Python gives: doubles are compared with ==."""
     expected = python(logits, row)
-    for isa in ISAS:
+    for isa in kernels.isas:
         got = sample(kernels, isa, logits, row)
         if expected is None:
             assert isinstance(got, Failure), f"{isa}: {got}"
@@ -193,7 +192,6 @@ def test_every_draw_of_a_seed_range(kernels: Kernels, vocab_size: int) -> None:
     assert len(tokens) > min(vocab_size, 100) // 2
 
 
-@pytest.mark.parametrize("isa", ISAS)
 def test_rows_that_cannot_be_sampled_say_why(kernels: Kernels, isa: Isa) -> None:
     finite = np.zeros(70, np.float32)
     nothing = np.array([np.nan, np.inf, -np.inf] * 20, np.float32)
@@ -223,7 +221,6 @@ def test_rows_that_cannot_be_sampled_say_why(kernels: Kernels, isa: Isa) -> None
         assert sample(kernels, isa, logits, row) == expected
 
 
-@pytest.mark.parametrize("isa", ISAS)
 def test_chunk_sums_have_the_bits_of_the_python_ones(kernels: Kernels, isa: Isa) -> None:
     for n in (1, 4095, 4096, 4097, 20_000):
         weights = np.random.default_rng(n).random(n, dtype=np.float32)
