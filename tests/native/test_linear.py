@@ -47,7 +47,9 @@ def expected(x: Float32Array, tensor: RawTensor) -> Float32Array:
 
 def assert_same(actual: Float32Array, wanted: Float32Array) -> None:
     """Equal bits, the sign of zero included; one NaN is like another."""
-    same = (actual.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(actual) & np.isnan(wanted))
+    same = (actual.view(np.uint32) == wanted.view(np.uint32)) | (
+        np.isnan(actual) & np.isnan(wanted)
+    )
     wrong = np.argwhere(~same)
     assert same.all(), f"{len(wrong)} of {same.size} differ, first at {wrong[:3].tolist()}"
 
@@ -86,9 +88,7 @@ def activations() -> Iterator[tuple[str, Float32Array]]:
 
 
 @pytest.mark.parametrize("run", [32, 256])
-def test_activations_are_quantized_as_defined(
-    library: LinearLibrary, isa: str, run: int
-) -> None:
+def test_activations_are_quantized_as_defined(library: LinearLibrary, isa: str, run: int) -> None:
     for name, x in activations():
         with np.errstate(all="ignore"):
             codes, scales = quantize_activations(x, run)
@@ -162,9 +162,7 @@ def odd_scales(ggml_type: GGMLType) -> RawTensor:
 
 
 @pytest.mark.parametrize("ggml_type", NARROW + WIDE)
-def test_odd_scales_and_activations(
-    library: LinearLibrary, isa: str, ggml_type: GGMLType
-) -> None:
+def test_odd_scales_and_activations(library: LinearLibrary, isa: str, ggml_type: GGMLType) -> None:
     tensor = odd_scales(ggml_type)
     panels = library.repack(tensor)
     x = normal(5, 6, 512)
