@@ -1,5 +1,4 @@
 #include <cstdlib>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -10,11 +9,12 @@ namespace fw {
 
 namespace {
 
-#define FIRSTWORD_TABLE(isa)                                                                \
-  {                                                                                         \
-    #isa, isa::quantize_a32, isa::quantize_a256, isa::linear, isa::rms_norm, isa::add,      \
-        isa::rope, isa::silu_mul, isa::gelu_mul, isa::softcap, isa::store_kv, isa::attention, \
-        isa::attention_merge, &isa::sample_kernels                                          \
+// `quantizer` has the quantizers: rows are too short for wider vectors than AVX2's to pay.
+#define FIRSTWORD_TABLE(isa, quantizer)                                                         \
+  {                                                                                             \
+    #isa, quantizer::quantize_a32, quantizer::quantize_a256, isa::linear, isa::rms_norm,        \
+        isa::add, isa::rope, isa::silu_mul, isa::gelu_mul, isa::softcap, isa::store_kv,         \
+        isa::attention, isa::attention_merge, &isa::sample_kernels                              \
   }
 
 struct Choice {
@@ -24,36 +24,41 @@ struct Choice {
 
 // Best first.
 const Choice kChoices[] = {
-#if defined(FIRSTWORD_HAS_AVX2)
-    {FIRSTWORD_TABLE(avx2), [](const CpuFeatures& features) { return features.avx2; }},
+#if defined(FIRSTWORD_HAS_AVX512)
+    {FIRSTWORD_TABLE(avx512, avx2), [](const CpuFeatures& features) { return features.avx512; }},
 #endif
-    {FIRSTWORD_TABLE(generic), [](const CpuFeatures&) { return true; }},
+#if defined(FIRSTWORD_HAS_AVX2)
+    {FIRSTWORD_TABLE(avx2, avx2), [](const CpuFeatures& features) { return features.avx2; }},
+#endif
+    {FIRSTWORD_TABLE(generic, generic), [](const CpuFeatures&) { return true; }},
 };
 
 #undef FIRSTWORD_TABLE
 
-const KernelTable& best() {
-  const CpuFeatures features = detect_cpu_features();
-  for (const Choice& choice : kChoices) {
-    if (choice.runs(features)) return choice.table;
-  }
-  throw std::logic_error("no instruction set");  // generic runs everywhere
-}
-
 const KernelTable& choose() {
   const char* name = std::getenv("FIRSTWORD_ISA");
-  return name == nullptr || *name == '\0' ? best() : kernels_of(name);
+  return kernels_of(name == nullptr || *name == '\0' ? usable_isas().front().c_str() : name);
 }
 
 }  // namespace
 
-const KernelTable& kernels_of(const char* isa) {
+std::vector<std::string> usable_isas() {
   const CpuFeatures features = detect_cpu_features();
-  std::string usable;
+  std::vector<std::string> names;
   for (const Choice& choice : kChoices) {
-    if (!choice.runs(features)) continue;
-    if (std::strcmp(choice.table.isa, isa) == 0) return choice.table;
-    usable += (usable.empty() ? "" : ", ") + std::string(choice.table.isa);
+    if (choice.runs(features)) names.emplace_back(choice.table.isa);
+  }
+  return names;
+}
+
+const KernelTable& kernels_of(const char* isa) {
+  std::string usable;
+  for (const std::string& name : usable_isas()) {
+    usable += (usable.empty() ? "" : ", ") + name;
+    if (name != isa) continue;
+    for (const Choice& choice : kChoices) {
+      if (name == choice.table.isa) return choice.table;
+    }
   }
   throw std::invalid_argument("FIRSTWORD_ISA is '" + std::string(isa) +
                               "': this build has on this processor: " + usable);

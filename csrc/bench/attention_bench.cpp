@@ -1,18 +1,24 @@
 // How fast attention and sampling are, on one and two threads. From csrc:
 //   flags="-std=c++17 -O2 -fno-tree-ter -ffp-contract=off -fno-math-errno -I."
 //   for f in kernels/attention kernels/sample bench/attention_bench; do g++ $flags -c $f.cpp; done
+//   avx2="-mavx2 -mfma -mf16c" avx512="-mavx512f -mavx512bw -mavx512dq -mavx512vl $avx2"
 //   for f in rows attention sample; do
-//     g++ $flags -c isa/generic_$f.cpp; g++ $flags -mavx2 -mfma -mf16c -c isa/avx2_$f.cpp
+//     g++ $flags $avx2 -c isa/avx2_$f.cpp; g++ $flags $avx512 -c isa/avx512_$f.cpp
 //   done
-//   g++ -pthread *.o -o attention_bench
+//   g++ -pthread *.o -o attention_bench; ./attention_bench avx2; ./attention_bench avx512
 // Each line is the median of several runs, with the fastest in brackets, then the same per core
 // that was busy: on a machine with other work that is what the kernel can do.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <functional>
+#include <memory>
 #include <random>
 #include <thread>
 #include <vector>
@@ -24,6 +30,27 @@ namespace {
 
 using namespace fw;
 using Floats = std::vector<float>;
+
+struct Isa {
+  StoreKV* store_kv;
+  Attention* attention;
+  AttentionMerge* attention_merge;
+  SampleKernels sample;
+};
+Isa isa = {avx2::store_kv, avx2::attention, avx2::attention_merge, avx2::sample_kernels};
+
+// Memory in huge pages, as the pool of KV pages best is: the pages of a sequence lie far apart.
+struct HugeFree {
+  void operator()(uint8_t* p) const { std::free(p); }
+};
+using Huge = std::unique_ptr<uint8_t, HugeFree>;
+Huge huge(size_t bytes) {
+  const size_t size = (bytes + (2 << 20) - 1) >> 21 << 21;
+  void* memory = std::aligned_alloc(2 << 20, size);
+  madvise(memory, size, MADV_HUGEPAGE);
+  std::memset(memory, 0, size);
+  return Huge(static_cast<uint8_t*>(memory));
+}
 
 Floats normal(int64_t n, float spread) {
   std::mt19937 engine(1);
@@ -65,18 +92,18 @@ struct Case {
 
 // One sequence of `context` positions whose last `rows` are queries; `layers` copies of its K/V, so
 // that decode reads from memory.
-struct Attention1 {
+struct Layers {
   Case c;
   int64_t layers, pages, layer_bytes;
   Floats q, out, partials, keys;
-  std::vector<uint8_t> data;
+  Huge data;
   std::vector<int32_t> positions, table, start, lengths, slots;
 
-  Attention1(const Case& which, int64_t num_layers)
+  Layers(const Case& which, int64_t num_layers)
       : c(which), layers(num_layers), pages((c.context + 31) / 32),
         layer_bytes(kv_layer_bytes(c.kv_heads, c.head_dim)),
         q(normal(c.rows * c.heads * c.head_dim, 1)), out(q.size()),
-        data(static_cast<size_t>(pages * layers * layer_bytes)), start{0, int32_t(c.rows)},
+        data(huge(static_cast<size_t>(pages * layers * layer_bytes))), start{0, int32_t(c.rows)},
         lengths{int32_t(c.context)} {
     for (int64_t i = 0; i < c.rows; ++i) positions.push_back(int32_t(c.context - c.rows + i));
     for (int64_t i = 0; i < pages; ++i) table.push_back(int32_t((i * 7 + 3) % pages));
@@ -87,12 +114,12 @@ struct Attention1 {
     for (int64_t i = 0; i < c.context; ++i) slots.push_back(table[size_t(i / 32)] * 32 + i % 32);
     for (int64_t layer = 0; layer < layers; ++layer) {
       const int64_t stride = c.kv_heads * c.head_dim;
-      avx2::store_kv({keys.data(), keys.data(), stride, stride, slots.data(), kv(layer), c.kv_heads,
+      isa.store_kv({keys.data(), keys.data(), stride, stride, slots.data(), kv(layer), c.kv_heads,
                       c.head_dim}, 0, c.context);
     }
     partials.resize(size_t(attention_partial_floats(args(0))));
   }
-  KVPages kv(int64_t layer) { return {data.data(), layers * layer_bytes, layer * layer_bytes}; }
+  KVPages kv(int64_t layer) { return {data.get(), layers * layer_bytes, layer * layer_bytes}; }
   AttentionArgs args(int64_t layer) {
     const int64_t stride = c.heads * c.head_dim;
     return {q.data(), stride, out.data(), stride, positions.data(), start.data(), lengths.data(),
@@ -107,19 +134,19 @@ struct Attention1 {
           attention_scratch_bytes(c.heads, c.kv_heads, c.head_dim, c.context) + 64));
       uint8_t* scratch = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
       for (int64_t i = next++; i < items * layers; i = next++) {
-        avx2::attention(args(i / items), i % items, i % items + 1, scratch);
+        isa.attention(args(i / items), i % items, i % items + 1, scratch);
       }
     };
     std::vector<std::thread> others;
     for (int i = 1; i < threads; ++i) others.emplace_back(work);
     work();
     for (std::thread& other : others) other.join();
-    for (int64_t layer = 0; layer < layers; ++layer) avx2::attention_merge(args(layer), 0, c.rows);
+    for (int64_t layer = 0; layer < layers; ++layer) isa.attention_merge(args(layer), 0, c.rows);
   }
 };
 
 void bench_prefill(const Case& c) {
-  Attention1 attention(c, 1);
+  Layers attention(c, 1);
   double macs = 0;
   for (const int32_t position : attention.positions) {
     macs += 2.0 * (position + 1) * double(c.heads * c.head_dim);
@@ -133,9 +160,10 @@ void bench_prefill(const Case& c) {
 }
 
 void bench_decode(const Case& c) {
-  const int64_t layers = std::max<int64_t>(1, (256 << 20) / (c.context * c.kv_heads * c.head_dim * 4));
-  Attention1 attention(c, layers);
-  const double bytes = double(attention.data.size());
+  const int64_t layer_bytes = c.context * c.kv_heads * c.head_dim * 4;
+  const int64_t layers = std::max<int64_t>(1, (256 << 20) / layer_bytes);
+  Layers attention(c, layers);
+  const double bytes = double(attention.pages * layers * attention.layer_bytes);
   for (int threads = 1; threads <= 2; ++threads) {
     const Times t = measure(9, [&] { attention.run(threads); });
     std::printf("decode  %-16s %5ld context %d thread(s): %6.1f GB/s [%.1f] %.1f\n", c.name,
@@ -156,7 +184,7 @@ void bench_sample(int64_t vocab_size) {
     const Times t = measure(50, [&] {
       SampleResult result;
       row.position++;
-      sample_row(avx2::sample_kernels, logits.data(), vocab_size, row, scratch, result, {});
+      sample_row(isa.sample, logits.data(), vocab_size, row, scratch, result, {});
     });
     std::printf("sample  V = %6ld, %-26s: %.3f ms [%.3f]\n", vocab_size, name, t.median * 1e3,
                 t.fastest * 1e3);
@@ -169,7 +197,10 @@ void bench_sample(int64_t vocab_size) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1 && !std::strcmp(argv[1], "avx512")) {
+    isa = {avx512::store_kv, avx512::attention, avx512::attention_merge, avx512::sample_kernels};
+  }
   for (const int64_t tokens : {512, 4096}) {
     bench_prefill({"9/3 heads x 64", 9, 3, 64, tokens, tokens});
     bench_prefill({"32/8 heads x 64", 32, 8, 64, tokens, tokens});

@@ -1,4 +1,7 @@
 // Backend, Weights and Pages.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
 #include <cstring>
 #include <stdexcept>
 
@@ -67,6 +70,7 @@ void bind_backend(nb::module_& m) {
       .def("read", &read_page, "block"_a)
       .def("write", &write_page, "block"_a, "content"_a);
 
+  m.def("usable_isas", &usable_isas);
   m.def("has_panels", [](int32_t ggml_type) {
     Format format;
     return panel_format(ggml_type, &format);

@@ -13,8 +13,8 @@ namespace fw {
 
 namespace {
 
-constexpr int kIdleSpins = 2000;  // within 100 microseconds an idle engine uses no processor
-constexpr int kYields = 32;       // where threads outnumber cores, the one waited for runs
+constexpr int kSpins = 200;
+constexpr int kIdleYields = 100;  // within 100 microseconds an idle engine uses no processor
 
 void pause_once() {
 #if defined(__SSE2__)
@@ -24,13 +24,13 @@ void pause_once() {
 
 }  // namespace
 
-uint32_t Gate::wait(uint32_t seen, int spins) {
-  for (int i = 0; i < spins; ++i) {
+uint32_t Gate::wait(uint32_t seen, int yields) {
+  for (int i = 0; i < kSpins; ++i) {
     const uint32_t now = value();
     if (now != seen) return now;
     pause_once();
   }
-  for (int i = 0; i < kYields; ++i) {
+  for (int i = 0; i < yields; ++i) {
     const uint32_t now = value();
     if (now != seen) return now;
     sched_yield();
@@ -91,7 +91,7 @@ void ThreadPool::work(int thread) {
   const FloatEnv environment;
   uint32_t seen = 0;
   while (true) {
-    seen = start_.wait(seen, kIdleSpins);
+    seen = start_.wait(seen, kIdleYields);
     if (ending_) return;
     function_(context_, thread);
     barrier();

@@ -27,5 +27,10 @@ GatedActivation silu_mul;
 GatedActivation gelu_mul;
 Softcap softcap;
 }  // namespace avx2
+namespace avx512 {
+GatedActivation silu_mul;
+GatedActivation gelu_mul;
+Softcap softcap;
+}  // namespace avx512
 
 }  // namespace fw

@@ -22,7 +22,7 @@ namespace fw {
 
 constexpr int64_t kSplitPositions = 512;
 
-// T rows, N sequences. The positions of a sequence's rows increase. seq_lens: 0 for a padded
+// T rows, N sequences. A sequence's rows have consecutive positions. seq_lens: 0 for a padded
 // sequence, whose rows become 0. block_table: [N][table_stride], page of positions 32 b .. 32 b +
 // 31; entries that no query sees are not read.
 struct AttentionArgs {
@@ -71,7 +71,7 @@ constexpr int64_t partial_stride(int64_t head_dim) { return head_dim + 16; }
 int64_t attention_items(const AttentionArgs& args);
 // Item `index`; with one cursor, indices must not decrease.
 AttentionItem attention_item(const AttentionArgs& args, int64_t index, AttentionCursor& cursor);
-// Whether attention_merge has anything to do.
+// Floats that `partials` must have; with 0, attention_merge has nothing to do.
 int64_t attention_partial_floats(const AttentionArgs& args);
 // Bytes of a thread's scratch, aligned to 64, for sequences of up to max_positions.
 int64_t attention_scratch_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim,
@@ -90,5 +90,9 @@ namespace avx2 {
 Attention attention;
 AttentionMerge attention_merge;
 }  // namespace avx2
+namespace avx512 {
+Attention attention;
+AttentionMerge attention_merge;
+}  // namespace avx512
 
 }  // namespace fw

@@ -206,7 +206,9 @@ inline void softmax(float* scores, Range range, float softcap, float& maximum, f
   for (int64_t t = begin; t < end; t += kWidth) top = max(load(scores + t), top);
   maximum = largest(top);
   const Vec base = splat(finite_or_zero(maximum));
-  Vec lanes[2] = {zero(), zero()};
+  Vec lanes[kVectors16];
+#pragma GCC unroll 2
+  for (int j = 0; j < kVectors16; ++j) lanes[j] = zero();
   const auto weigh = [&](int64_t t) {
     return [=](int k) { return sub(load(scores + t + k * kWidth), base); };
   };
@@ -220,7 +222,7 @@ inline void softmax(float* scores, Range range, float softcap, float& maximum, f
   constexpr int64_t kStep = kExpVectors * kWidth;
   for (; t + kStep <= end; t += kStep) exp_block<kExpVectors>(weigh(t), keep(t));
   for (; t < end; t += 16) exp_block<kVectors16>(weigh(t), keep(t));
-  sum = sum16(lanes[0], lanes[1]);
+  sum = sum16(lanes);
 }
 
 inline void softmax_tile(const Tile& tile, int64_t split) {

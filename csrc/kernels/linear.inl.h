@@ -2,7 +2,7 @@
 // an anonymous namespace. Not here: intrinsics, and the scalar oracle (isa/generic_linear.cpp).
 //
 // Lanes are output rows, so no sum crosses lanes and every output is one chain over k, whatever the
-// tile. Up to four tokens multiply packed weights as they stream from memory. More tokens share an
+// tile. A few tokens multiply packed weights as they stream from memory. More tokens share an
 // unpacked slab of 16 rows x 256 columns, which stays in the L1 cache, as do the outputs so far.
 
 constexpr int kHalfVectors = 16 / kLanes;
@@ -13,22 +13,27 @@ struct Scratch {
   int32_t scale[16 * 16];      // pairs of equal int16: [groups][16 rows]
   int32_t correction[8 * 16];  // pairs of int16 that multiply the sums of 16 codes: [8][16 rows]
   float d[8 * 16], dmin[8 * 16];         // [blocks][16 rows]
-  float out[kMaxItemTokens * 16];        // [tokens][16 rows]
+  float out[2 * kMaxItemTokens * 16];    // [halves][tokens][16 rows]
   float values[kSlabColumns * 16];       // float formats: [k][16 rows]
 };
 static_assert(sizeof(Scratch) <= kLinearScratchBytes, "kLinearScratchBytes is too small");
 
-// 16 rows of a segment for some tokens.
+// One or both halves of a panel, for some tokens.
 struct Work {
   const Activations& a;
   const Segment& segment;
-  int64_t row, token, num_tokens;
+  int64_t row, halves;
+  int64_t token, num_tokens;
 
   FW_INLINE int64_t k() const { return segment.w.k; }
   FW_INLINE int64_t half() const { return row % kPanelRows / 16; }
   // The panel's first byte, when a block of `columns` columns has `bytes` bytes.
   FW_INLINE const uint8_t* panel(int64_t columns, int64_t bytes) const {
     return segment.w.data + row / kPanelRows * (k() / columns) * bytes;
+  }
+  // Outputs so far of the first or second half at hand, [tokens][16 rows].
+  FW_INLINE float* out(int64_t h, Scratch* scratch) const {
+    return scratch->out + 16 * num_tokens * h;
   }
 };
 
@@ -57,14 +62,13 @@ struct Tile {
   }
 };
 
-// Writes the outputs of all tokens, [tokens][16], plus bias.
-inline void write_outputs(const Work& work, const float* acc) {
+// Writes the outputs of 16 rows from `row` on for all tokens, plus bias. acc: [tokens][16].
+inline void write_outputs(const Work& work, int64_t row, const float* acc) {
   const Segment& s = work.segment;
-  const int64_t left = s.w.n - work.row;
-  const int64_t count = left < 16 ? left : 16;
+  const float* bias = s.bias == nullptr ? nullptr : s.bias + row;
+  const int64_t count = s.w.n - row < 16 ? s.w.n - row : 16;
   for (int64_t t = 0; t < work.num_tokens; ++t, acc += 16) {
-    float* out = s.out + (work.token + t) * s.out_stride + work.row;
-    const float* bias = s.bias == nullptr ? nullptr : s.bias + work.row;
+    float* out = s.out + (work.token + t) * s.out_stride + row;
     int64_t i = 0;
     for (; i + kLanes <= count; i += kLanes) {
       const Floats value = load(acc + i);
@@ -73,12 +77,6 @@ inline void write_outputs(const Work& work, const float* acc) {
     for (; i < count; ++i) out[i] = bias == nullptr ? acc[i] : acc[i] + bias[i];
   }
 }
-
-// How far ahead of its use a cache line of narrow blocks is asked for.
-#ifndef PFB
-#define PFB 2048
-#endif
-constexpr int64_t kPrefetchBytes = PFB;
 
 FW_INLINE void prefetch(const uint8_t* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
@@ -110,74 +108,50 @@ constexpr bool is_wide(Format f) {
   return f == Format::P4_K || f == Format::P5_K || f == Format::P6_K;
 }
 
-// T tokens times packed weights, for one or both halves of a panel.
-template <Format F, int T>
-inline void stream(const Work& work, int64_t halves, Scratch* scratch) {
-  if constexpr (is_float(F)) {
-    stream_float<F, T>(work, halves, scratch);
-  } else if constexpr (is_wide(F)) {
-    stream_wide<F, T>(work, halves, scratch);
-  } else {
-    stream_narrow<F, T>(work, halves, scratch);
-  }
-  for (int64_t h = 0; h < halves; ++h) {
-    const Work half{work.a, work.segment, work.row + 16 * h, work.token, T};
-    write_outputs(half, scratch->out + 16 * T * h);
-  }
-}
-
-// Any number of tokens through a slab, for one half of a panel.
 template <Format F>
-inline void gemm(const Work& work, Scratch* scratch) {
+inline void run(const Work& work, Scratch* scratch) {
+  const bool streams = work.num_tokens <= kStreamTokens;
   if constexpr (is_float(F)) {
-    gemm_float<F>(work, scratch);
+    (streams ? stream_float<F> : gemm_float<F>)(work, scratch);
   } else if constexpr (is_wide(F)) {
-    gemm_wide<F>(work, scratch);
+    (streams ? stream_wide<F> : gemm_wide<F>)(work, scratch);
   } else {
-    gemm_narrow<F>(work, scratch);
+    (streams ? stream_narrow<F> : gemm_narrow<F>)(work, scratch);
   }
-  write_outputs(work, scratch->out);
 }
 
-template <Format F>
-inline void run(const Work& work, int64_t halves, Scratch* scratch) {
-  const int64_t outputs = halves * work.num_tokens * 16;
-  __builtin_memset(scratch->out, 0, static_cast<size_t>(outputs) * sizeof(float));
-  if (work.num_tokens == 1) return stream<F, 1>(work, halves, scratch);
-  if (work.num_tokens == 2) return stream<F, 2>(work, halves, scratch);
-  if (work.num_tokens == 4) return stream<F, 4>(work, halves, scratch);
-  gemm<F>(work, scratch);
-}
-
-inline void run_work(const Work& work, int64_t halves, Scratch* scratch) {
+inline void run_work(const Work& work, Scratch* scratch) {
   switch (work.segment.w.format) {
-    case Format::P4_0: return run<Format::P4_0>(work, halves, scratch);
-    case Format::P4_1: return run<Format::P4_1>(work, halves, scratch);
-    case Format::P5_0: return run<Format::P5_0>(work, halves, scratch);
-    case Format::P5_1: return run<Format::P5_1>(work, halves, scratch);
-    case Format::P8_0: return run<Format::P8_0>(work, halves, scratch);
-    case Format::P4_K: return run<Format::P4_K>(work, halves, scratch);
-    case Format::P5_K: return run<Format::P5_K>(work, halves, scratch);
-    case Format::P6_K: return run<Format::P6_K>(work, halves, scratch);
-    case Format::PF16: return run<Format::PF16>(work, halves, scratch);
-    case Format::PBF16: return run<Format::PBF16>(work, halves, scratch);
-    case Format::PF32: return run<Format::PF32>(work, halves, scratch);
+    case Format::P4_0: return run<Format::P4_0>(work, scratch);
+    case Format::P4_1: return run<Format::P4_1>(work, scratch);
+    case Format::P5_0: return run<Format::P5_0>(work, scratch);
+    case Format::P5_1: return run<Format::P5_1>(work, scratch);
+    case Format::P8_0: return run<Format::P8_0>(work, scratch);
+    case Format::P4_K: return run<Format::P4_K>(work, scratch);
+    case Format::P5_K: return run<Format::P5_K>(work, scratch);
+    case Format::P6_K: return run<Format::P6_K>(work, scratch);
+    case Format::PF16: return run<Format::PF16>(work, scratch);
+    case Format::PBF16: return run<Format::PBF16>(work, scratch);
+    case Format::PF32: return run<Format::PF32>(work, scratch);
   }
 }
 
-// Tokens that stream packed weights take both halves of a panel at once where the range has both:
-// their cache lines are neighbours.
+// Two halves of a panel run as one where the range has both: their cache lines are neighbours.
 inline void run_items(const LinearArgs& args, int64_t first_item, int64_t last_item,
                       uint8_t* scratch_bytes) {
   auto* scratch = reinterpret_cast<Scratch*>(scratch_bytes);
-  const bool streams = args.a.t == 1 || args.a.t == 2 || args.a.t == 4;
   for (int64_t i = first_item; i < last_item;) {
     const LinearItem item = linear_item(args, i);
     const Segment& segment = args.segment[item.segment];
-    const Work work{args.a, segment, item.first_row, item.first_token, item.num_tokens};
     const bool has_next = i + 1 < last_item && item.first_row + kItemRows < segment.w.n;
-    const int64_t halves = streams && work.half() == 0 && has_next ? 2 : 1;
-    run_work(work, halves, scratch);
+    const int64_t halves = item.first_row % kPanelRows == 0 && has_next ? 2 : 1;
+    const Work work{args.a, segment, item.first_row, halves, item.first_token, item.num_tokens};
+    const int64_t outputs = halves * item.num_tokens * kItemRows;
+    __builtin_memset(scratch->out, 0, static_cast<size_t>(outputs) * sizeof(float));
+    run_work(work, scratch);
+    for (int64_t h = 0; h < halves; ++h) {
+      write_outputs(work, item.first_row + kItemRows * h, work.out(h, scratch));
+    }
     i += halves;
   }
 }

@@ -52,54 +52,65 @@ FW_INLINE void add_chunk(const Source& source, const float* x, int64_t stride, i
   }
 }
 
-// One pass over V row vectors: a whole panel has twice the chains to hide the latency of an FMA.
-template <Format F, int T, int V>
-FW_INLINE void stream_vectors(const Work& work, int64_t half, float* out) {
-  Tile<T, V> tile;
-  tile.clear();
-  for (int64_t k = 0; k < work.k(); k += kSlabColumns) {
-    const float* x = work.a.x + work.token * work.k() + k;
-    add_chunk<T, V>(packed_values<F>(work, half, k), x, work.k(), chunk_columns(work, k), &tile);
-  }
-  tile.store_to(out);
-}
-
-template <Format F, int T>
-inline void stream_float(const Work& work, int64_t halves, Scratch* scratch) {
-  if (T <= 2 && halves == 2) {
-    stream_vectors<F, T, T <= 2 ? 2 * kHalfVectors : kHalfVectors>(work, 0, scratch->out);
-    return;
-  }
-  for (int64_t h = 0; h < halves; ++h) {
-    stream_vectors<F, T, kHalfVectors>(work, work.half() + h, scratch->out + 16 * T * h);
-  }
-}
-
+// Adds a chunk of columns, packed or unpacked, to T tokens. t: the first, counted within the item.
+template <class Source>
 struct FloatSweep {
   const Work& work;
-  int64_t k, columns;
-  Scratch* scratch;
+  Source source;
+  int64_t k;
+  float* out;
 
   template <int T>
   FW_INLINE void run(int64_t t) const {
     const float* x = work.a.x + (work.token + t) * work.k() + k;
     Tile<T> tile;
-    tile.load_from(scratch->out + 16 * t);
-    add_chunk<T>(UnpackedValues{scratch->values}, x, work.k(), columns, &tile);
-    tile.store_to(scratch->out + 16 * t);
+    tile.load_from(out + 16 * t);
+    add_chunk<T>(source, x, work.k(), chunk_columns(work, k), &tile);
+    tile.store_to(out + 16 * t);
   }
 };
+
+// One token and a whole panel: twice the chains, which hide more of the latency of an FMA.
+template <Format F>
+inline void stream_float_panel(const Work& work, Scratch* scratch) {
+  Tile<1, 2 * kHalfVectors> tile;
+  tile.clear();
+  for (int64_t k = 0; k < work.k(); k += kSlabColumns) {
+    const float* x = work.a.x + work.token * work.k() + k;
+    add_chunk<1>(packed_values<F>(work, 0, k), x, 0, chunk_columns(work, k), &tile);
+  }
+  tile.store_to(scratch->out);
+}
+
+template <Format F>
+inline void stream_float(const Work& work, Scratch* scratch) {
+  if (work.num_tokens == 1 && work.halves == 2) return stream_float_panel<F>(work, scratch);
+  for (int64_t k = 0; k < work.k(); k += kSlabColumns) {
+    for (int64_t h = 0; h < work.halves; ++h) {
+      const PackedValues<F> source = packed_values<F>(work, work.half() + h, k);
+      for_tiles(work.num_tokens,
+                FloatSweep<PackedValues<F>>{work, source, k, work.out(h, scratch)});
+    }
+  }
+}
+
+template <Format F>
+inline void unpack_values(const PackedValues<F>& source, int64_t columns, float* values) {
+  for (int64_t k = 0; k < columns; ++k) {
+    FW_UNROLL for (int v = 0; v < kHalfVectors; ++v) {
+      store(values + 16 * k + kLanes * v, source.values(k, v));
+    }
+  }
+}
 
 template <Format F>
 inline void gemm_float(const Work& work, Scratch* scratch) {
   for (int64_t k = 0; k < work.k(); k += kSlabColumns) {
-    const int64_t columns = chunk_columns(work, k);
-    const PackedValues<F> source = packed_values<F>(work, work.half(), k);
-    for (int64_t i = 0; i < columns; ++i) {
-      FW_UNROLL for (int v = 0; v < kHalfVectors; ++v) {
-        store(scratch->values + 16 * i + kLanes * v, source.values(i, v));
-      }
+    for (int64_t h = 0; h < work.halves; ++h) {
+      unpack_values<F>(packed_values<F>(work, work.half() + h, k), chunk_columns(work, k),
+                       scratch->values);
+      const UnpackedValues source{scratch->values};
+      for_tiles(work.num_tokens, FloatSweep<UnpackedValues>{work, source, k, work.out(h, scratch)});
     }
-    for_tiles(work.num_tokens, FloatSweep{work, k, columns, scratch});
   }
 }

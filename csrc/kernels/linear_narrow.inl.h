@@ -43,8 +43,8 @@ struct UnpackedNarrow {
   FW_INLINE Floats m(int v) const { return load(scratch->dmin + 16 * b + kLanes * v); }
 };
 
-// Adds one block to T tokens. at: index of the block's run of activations for the first of them; the
-// next token's is `stride` further.
+// Adds one block to T tokens. at: index of the block's run of activations for the first of them;
+// the next token's is `stride` further.
 template <Format F, int T, class Source>
 FW_INLINE void add_narrow_block(const Activations& a, const Source& source, int64_t at,
                                 int64_t stride, Tile<T>* tile) {
@@ -65,20 +65,33 @@ FW_INLINE void add_narrow_block(const Activations& a, const Source& source, int6
   }
 }
 
-template <Format F, int T>
-inline void stream_narrow(const Work& work, int64_t halves, Scratch* scratch) {
+// Adds packed block b to T tokens. t: the first, counted within the item.
+template <Format F>
+struct NarrowStream {
+  const Work& work;
+  PackedNarrow<F> source;
+  int64_t b;
+  float* out;
+
+  template <int T>
+  FW_INLINE void run(int64_t t) const {
+    const int64_t stride = work.k() / 32;
+    Tile<T> tile;
+    tile.load_from(out + 16 * t);
+    add_narrow_block<F, T>(work.a, source, (work.token + t) * stride + b, stride, &tile);
+    tile.store_to(out + 16 * t);
+  }
+};
+
+template <Format F>
+inline void stream_narrow(const Work& work, Scratch* scratch) {
   constexpr NarrowLayout kLayout = narrow_layout(F);
   const int64_t blocks = work.k() / 32;
   const uint8_t* block = work.panel(32, kLayout.bytes);
   for (int64_t b = 0; b < blocks; ++b, block += kLayout.bytes) {
-    prefetch(block + kPrefetchBytes, kLayout.bytes);
-    for (int64_t h = 0; h < halves; ++h) {
-      float* out = scratch->out + 16 * T * h;
-      Tile<T> tile;
-      tile.load_from(out);
+    for (int64_t h = 0; h < work.halves; ++h) {
       const PackedNarrow<F> source{block, work.half() + h};
-      add_narrow_block<F, T>(work.a, source, work.token * blocks + b, blocks, &tile);
-      tile.store_to(out);
+      for_tiles(work.num_tokens, NarrowStream<F>{work, source, b, work.out(h, scratch)});
     }
   }
 }
@@ -101,19 +114,19 @@ inline void unpack_narrow(const uint8_t* block, int64_t half, int64_t blocks, Sc
 template <Format F>
 struct NarrowSweep {
   const Work& work;
+  const Scratch* scratch;
   int64_t first_block, blocks;
-  Scratch* scratch;
+  float* out;
 
   template <int T>
   FW_INLINE void run(int64_t t) const {
     const int64_t stride = work.k() / 32;
     const int64_t at = (work.token + t) * stride + first_block;
-    float* out = scratch->out + 16 * t;
     for (int64_t b = 0; b < blocks; ++b) {
       Tile<T> tile;
-      tile.load_from(out);
+      tile.load_from(out + 16 * t);
       add_narrow_block<F, T>(work.a, UnpackedNarrow{scratch, b}, at + b, stride, &tile);
-      tile.store_to(out);
+      tile.store_to(out + 16 * t);
     }
   }
 };
@@ -125,7 +138,9 @@ inline void gemm_narrow(const Work& work, Scratch* scratch) {
   const uint8_t* panel = work.panel(32, kLayout.bytes);
   for (int64_t b = 0; b < blocks; b += 8) {
     const int64_t count = blocks - b < 8 ? blocks - b : 8;
-    unpack_narrow<F>(panel + b * kLayout.bytes, work.half(), count, scratch);
-    for_tiles(work.num_tokens, NarrowSweep<F>{work, b, count, scratch});
+    for (int64_t h = 0; h < work.halves; ++h) {
+      unpack_narrow<F>(panel + b * kLayout.bytes, work.half() + h, count, scratch);
+      for_tiles(work.num_tokens, NarrowSweep<F>{work, scratch, b, count, work.out(h, scratch)});
+    }
   }
 }

@@ -22,5 +22,9 @@ namespace avx2 {
 RmsNorm rms_norm;
 Add add;
 }  // namespace avx2
+namespace avx512 {
+RmsNorm rms_norm;
+Add add;
+}  // namespace avx512
 
 }  // namespace fw

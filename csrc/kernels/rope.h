@@ -17,5 +17,8 @@ Rope rope;
 namespace avx2 {
 Rope rope;
 }
+namespace avx512 {
+Rope rope;
+}
 
 }  // namespace fw

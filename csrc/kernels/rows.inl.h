@@ -2,7 +2,7 @@
 // same vector code in a buffer of its own, so that every value meets the same operations.
 
 struct Tail {
-  alignas(64) float values[16] = {};
+  alignas(64) float values[2 * kWidth] = {};
   Tail() = default;
   Tail(const float* x, int64_t n) {
     for (int64_t i = 0; i < n; ++i) values[i] = x[i];
@@ -36,11 +36,13 @@ inline void add_squares(const float* x, Vec* lanes) {
 }
 
 inline void rms_norm_body(const float* x, const float* w, float eps, int64_t n, float* out) {
-  Vec lanes[2] = {zero(), zero()};
+  Vec lanes[kVectors16];
+#pragma GCC unroll 2
+  for (int j = 0; j < kVectors16; ++j) lanes[j] = zero();
   const int64_t whole = n / 16 * 16;
   for (int64_t i = 0; i < whole; i += 16) add_squares(x + i, lanes);
   if (whole < n) add_squares(Tail(x + whole, n - whole).values, lanes);
-  const float mean = sum16(lanes[0], lanes[1]) / static_cast<float>(n);
+  const float mean = sum16(lanes) / static_cast<float>(n);
   const Vec inv = splat(1.0F / std::sqrt(mean + eps));
   map2(x, w, n, out, [inv](Vec value, Vec weight) { return mul(mul(value, inv), weight); });
 }

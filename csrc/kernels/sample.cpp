@@ -1,122 +1,14 @@
-// The choice of a token, in the steps of firstword/sampling/sampler.py. Every set of tokens is found
-// exactly, whatever way is quick, so that only the order of sums matters, and that is the Python's.
+// The choice of a token, in the steps of firstword/sampling/sampler.py. Sets of tokens are found
+// exactly, in whatever way is quick; only the order of sums matters, and that is the Python's.
 #include "kernels/sample.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
-#include <limits>
-#include <type_traits>
+
+#include "kernels/sample_parts.h"
 
 namespace fw {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kSmallest = std::numeric_limits<float>::min();  // no weight but 0 is below
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// A thread's memory for one row of n logits.
-struct Scratch {
-  float* logits;   // [n]: a copy, where something changes
-  float* altered;  // [n]: another
-  float* weights;  // [n]
-  float* maxima;   // [ceil(n / 64)]
-  float* chunk;    // [4096]
-  double* sums;    // [ceil(n / 4096)]
-  uint64_t* keys;  // [n]
-  uint64_t* spare;  // [n]
-  int32_t* ids;    // [n]
-
-  // Lays the arrays out from `base`; returns how many bytes they take.
-  int64_t lay_out(uint8_t* base, int64_t n) {
-    int64_t used = 0;
-    const auto take = [&](auto*& array, int64_t count) {
-      using Value = std::remove_reference_t<decltype(*array)>;
-      array = reinterpret_cast<Value*>(base + used);
-      used += divide_up(count * static_cast<int64_t>(sizeof(Value)), 64) * 64;
-    };
-    take(logits, n);
-    take(altered, n);
-    take(weights, n);
-    take(maxima, divide_up(n, kMaximaBlock));
-    take(chunk, kSampleChunk);
-    take(sums, divide_up(n, kSampleChunk));
-    take(keys, n);
-    take(spare, n);
-    take(ids, n);
-    return used;
-  }
-};
-
-// Orders values from largest to smallest, then ids from lowest: a smaller key is better. Adding 0
-// makes -0 and +0 equal.
-uint64_t key_of(float value, int32_t id) {
-  const float positive_zero = value + 0.0F;
-  uint32_t bits;
-  std::memcpy(&bits, &positive_zero, sizeof bits);
-  const uint32_t increasing = bits & 0x80000000 ? ~bits : bits | 0x80000000;
-  return static_cast<uint64_t>(~increasing) << 32 | static_cast<uint32_t>(id);
-}
-int32_t id_of(uint64_t key) { return static_cast<int32_t>(key & 0xFFFFFFFF); }
-
-// Sorts keys. Large arrays: by 11 of the upper 32 bits at a time, stable, so that their lower halves
-// must increase already where the upper are equal.
-void sort_keys(uint64_t* keys, uint64_t* spare, int64_t n) {
-  if (n < 4096) return std::sort(keys, keys + n);
-  for (int shift = 32; shift < 64; shift += 11) {
-    int64_t starts[2049] = {};
-    for (int64_t i = 0; i < n; ++i) ++starts[(keys[i] >> shift & 2047) + 1];
-    for (int i = 0; i < 2048; ++i) starts[i + 1] += starts[i];
-    for (int64_t i = 0; i < n; ++i) spare[starts[keys[i] >> shift & 2047]++] = keys[i];
-    std::swap(keys, spare);
-  }
-  std::copy(keys, keys + n, spare);  // three passes: the caller's array is the spare one now
-}
-
-// ln x for a positive normal x, as softmax.py's `log`.
-double log_of(double x) {
-  uint64_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  int64_t exponent = static_cast<int64_t>(bits >> 52) - 1022;
-  bits = (bits & 0x000FFFFFFFFFFFFF) | 0x3FE0000000000000;
-  double mantissa;
-  std::memcpy(&mantissa, &bits, sizeof mantissa);
-  if (mantissa < 0.7071067811865476) {
-    mantissa *= 2;
-    --exponent;
-  }
-  const double s = (mantissa - 1) / (mantissa + 1);
-  const double square = s * s;
-  double series = 0;
-  for (int k = 23; k > 0; k -= 2) series = series * square + 1.0 / k;
-  return static_cast<double>(exponent) * 0.6931471805599453 + 2 * s * series;
-}
-
-// The weights that a strategy leaves: all of them, or those of a few tokens.
-struct Weights {
-  const float* dense = nullptr;  // [n]; null when sparse
-  int64_t n = 0;                 // V
-  const int32_t* ids = nullptr;  // sparse: increasing, their weights not 0
-  const float* values = nullptr;
-  int64_t count = 0;  // of tokens with a weight
-
-  float of(int32_t token) const {
-    if (dense) return dense[token];
-    const int32_t* found = std::lower_bound(ids, ids + count, token);
-    return found < ids + count && *found == token ? values[found - ids] : 0.0F;
-  }
-  // The weights of chunk `index`: [length]. buffer: [4096].
-  const float* chunk(int64_t index, float* buffer, int64_t& length) const {
-    const int64_t start = index * kSampleChunk;
-    length = std::min(kSampleChunk, n - start);
-    if (dense) return dense + start;
-    std::fill(buffer, buffer + length, 0.0F);
-    const int32_t* id = std::lower_bound(ids, ids + count, start);
-    for (; id < ids + count && *id < start + length; ++id) buffer[*id - start] = values[id - ids];
-    return buffer;
-  }
-};
 
 class Sampler {
  public:
@@ -133,6 +25,7 @@ class Sampler {
     if (model_max_ == -kInfinity) return fail(result, SampleStatus::kNoFiniteLogit);
     list_candidates(candidates, result);
     if (!alter(result)) return;
+    const double log_total = log_sum_exp();
     if (row_.temperature == 0) {
       result.token = arg_max();
       result.probability = 1;
@@ -146,7 +39,6 @@ class Sampler {
       result.num_survivors = weights_.count;
     }
     fill_probabilities(candidates, result);
-    const double log_total = log_sum_exp();
     result.logprob = static_cast<double>(model_[result.token]) - log_total;
     for (int64_t i = 0; i < result.num_candidates; ++i) {
       candidates.logprobs[i] = static_cast<double>(model_[candidates.ids[i]]) - log_total;
@@ -272,11 +164,14 @@ class Sampler {
     weights.n = n_;
     if (row_.top_k > 0 && row_.top_k < n_) {
       weights = of_best(best(altered_, row_.top_k));
+      sum_chunks(weights);
     } else {
-      kernels_.softmax_weights(altered_, n_, altered_max_, divisor(), s_.weights);
       weights.dense = s_.weights;
+      if (altered_ != model_ || divisor() != 1.0F) {  // else log_sum_exp left just these
+        kernels_.softmax_weights(altered_, n_, altered_max_, divisor(), s_.weights);
+        sum_chunks(weights);
+      }
     }
-    sum_chunks(weights);
     if (row_.top_p < 1) {
       weights = nucleus(weights, row_.top_p * mass_);
       sum_chunks(weights);
@@ -399,7 +294,7 @@ class Sampler {
     return static_cast<int32_t>(index * kSampleChunk + length - 1);
   }
 
-  // log of the sum of exp of the model's logits. Overwrites s_.weights and s_.sums.
+  // log of the sum of exp of the model's logits. Leaves its weights and sums in s_ and mass_.
   double log_sum_exp() {
     kernels_.softmax_weights(model_, n_, model_max_, 1.0F, s_.weights);
     Weights all;

@@ -37,6 +37,9 @@ extern const SampleKernels sample_kernels;
 namespace avx2 {
 extern const SampleKernels sample_kernels;
 }
+namespace avx512 {
+extern const SampleKernels sample_kernels;
+}
 
 // batch.SamplingRow. Lists may be null when their length is 0.
 struct SampleRow {

@@ -1,6 +1,9 @@
 // All kernels of one instruction set; the contract of each is in its own header.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/kv_store.h"
@@ -35,5 +38,8 @@ const KernelTable& kernels();
 
 // The table of an instruction set by name; throws as kernels() does.
 const KernelTable& kernels_of(const char* isa);
+
+// The instruction sets that are built and run here, best first.
+std::vector<std::string> usable_isas();
 
 }  // namespace fw

@@ -10,15 +10,23 @@
 using namespace fw;
 
 namespace {
-bool vectors = false;  // whether the AVX2 bodies are under test
+enum Isa : int32_t { kGeneric, kAvx2, kAvx512 } isa = kGeneric;  // under test
 }
 
-#define PICK(name) (vectors ? avx2::name : generic::name)
+#define PICK(name) \
+  (isa == kAvx512 ? avx512::name : isa == kAvx2 ? avx2::name : generic::name)
 
 extern "C" {
 
-void use_avx2(bool yes) { vectors = yes; }
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+// Whether this processor can run it; then it is what the other functions use.
+bool use(int32_t which) {
+  isa = static_cast<Isa>(which);
+  if (isa == kAvx512) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  }
+  return isa == kGeneric || (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+}
 
 int64_t struct_bytes(int32_t index) {
   const int64_t sizes[] = {sizeof(KVPages),   sizeof(StoreKVArgs),  sizeof(AttentionArgs),

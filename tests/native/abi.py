@@ -22,7 +22,10 @@ FLAGS = (
     "-std=c++17 -O2 -fno-tree-ter -ffp-contract=off -fno-math-errno -Wall -Wextra -Wconversion "
     "-Werror -fPIC"
 ).split()
-AVX2_FLAGS = ("-mavx2", "-mfma", "-mf16c")
+ISA_FLAGS = {
+    "avx2": ["-mavx2", "-mfma", "-mf16c"],
+    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c"],
+}
 UNITS = (
     "kernels/attention.cpp",
     "kernels/sample.cpp",
@@ -32,11 +35,14 @@ UNITS = (
     "isa/avx2_rows.cpp",
     "isa/avx2_attention.cpp",
     "isa/avx2_sample.cpp",
+    "isa/avx512_rows.cpp",
+    "isa/avx512_attention.cpp",
+    "isa/avx512_sample.cpp",
     "tests/attention_test_abi.cpp",
 )
 
-Isa = Literal["generic", "avx2"]
-ISAS: tuple[Isa, ...] = ("generic", "avx2")
+Isa = Literal["generic", "avx2", "avx512"]
+_NUMBERS: dict[Isa, int] = {"generic": 0, "avx2": 1, "avx512": 2}
 
 
 class KVPages(ctypes.Structure):
@@ -144,7 +150,7 @@ def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:
 
 
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    "use_avx2": (c_bool,),
+    "use": (c_int32,),
     "struct_bytes": (c_int32,),
     "rms_norm": (c_void_p, c_void_p, c_float, c_int64, c_void_p),
     "add": (c_void_p, c_void_p, c_int64, c_void_p),
@@ -165,7 +171,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "philox_uniform": (c_uint64, c_uint32, c_uint32, c_uint32),
 }
 _RESULTS: dict[str, Any] = {
-    "has_avx2": c_bool,
+    "use": c_bool,
     "struct_bytes": c_int64,
     "items": c_int64,
     "partial_floats": c_int64,
@@ -192,10 +198,18 @@ class Kernels:
             size = self._library.struct_bytes(index)
             assert ctypes.sizeof(structure) == size, f"{structure.__name__} has {size} bytes in C++"
 
+    def supports(self, isa: Isa) -> bool:
+        """Whether this processor can run an instruction set."""
+        return bool(self._library.use(_NUMBERS[isa]))
+
+    @property
+    def isas(self) -> list[Isa]:
+        """The instruction sets that this processor can run."""
+        return [isa for isa in _NUMBERS if self.supports(isa)]
+
     def call(self, isa: Isa, name: str, *args: Any) -> Any:
         """Call the body of `name` for an instruction set; arrays become their addresses."""
-        assert isa == "generic" or self._library.has_avx2(), "this processor has no AVX2"
-        self._library.use_avx2(isa == "avx2")
+        assert self._library.use(_NUMBERS[isa]), f"this processor has no {isa}"
         converted = [self._convert(arg) for arg in args]
         return getattr(self._library, name)(*converted)
 
@@ -219,7 +233,7 @@ def build(folder: Path) -> tuple[Path, dict[str, Path]]:
 
     def compile_unit(unit: str) -> Path:
         target = folder / (unit.replace("/", "_") + ".o")
-        isa_flags = AVX2_FLAGS if "avx2" in unit else ()
+        isa_flags = ISA_FLAGS.get(Path(unit).name.split("_")[0], [])
         command = [compiler, *FLAGS, *isa_flags, f"-I{CSRC}", "-c", str(CSRC / unit)]
         subprocess.run([*command, "-o", str(target)], check=True)
         return target

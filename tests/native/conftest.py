@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.abi import Kernels, build
+from tests.native.abi import Isa, Kernels, build
 
 Built = tuple[Path, dict[str, Path]]
 
@@ -21,3 +21,21 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 def kernels(built: Built) -> Kernels:
     """The compiled kernels."""
     return Kernels(built[0])
+
+
+@pytest.fixture(params=["generic", "avx2", "avx512"])
+def isa(request: pytest.FixtureRequest, kernels: Kernels) -> Isa:
+    """Each instruction set that this processor can run."""
+    return _supported(request.param, kernels)
+
+
+@pytest.fixture(params=["avx2", "avx512"])
+def vectors(request: pytest.FixtureRequest, kernels: Kernels) -> Isa:
+    """Each of them but the scalar oracle."""
+    return _supported(request.param, kernels)
+
+
+def _supported(isa: Isa, kernels: Kernels) -> Isa:
+    if not kernels.supports(isa):
+        pytest.skip(f"this processor has no {isa}")
+    return isa

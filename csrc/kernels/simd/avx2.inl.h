@@ -72,8 +72,8 @@ inline void store_pairs(float* p, Vec first, Vec second) {
 }
 
 // 16 lanes in two vectors, added by halves: l[i] += l[i + w] for w = 8, 4, 2, 1.
-inline float sum16(Vec low, Vec high) {
-  const Vec eight = add(low, high);
+inline float sum16(const Vec* lanes) {
+  const Vec eight = add(lanes[0], lanes[1]);
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
