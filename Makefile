@@ -28,6 +28,10 @@ format: ## rewrite the sources in the project's format
 	@.venv/bin/ruff format src tests scripts benchmarks
 	@.venv/bin/ruff check --fix src tests scripts benchmarks
 
+bench: ## how fast MODEL runs here (scripts/bench: also kernels, peers)
+	@scripts/install dev
+	@scripts/bench $(MODEL)
+
 conformance: ## compare all logits with transformers (installs torch)
 	@scripts/install conformance
 	@scripts/conformance
