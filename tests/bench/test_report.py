@@ -70,6 +70,21 @@ def test_the_report_says_how_long_a_chat_takes(rows: list[Row]) -> None:
     assert "A chat" not in render(rows[:2], SETTING)
 
 
+def test_prompts_of_several_depths_are_split_into_their_parts(llm: LLM) -> None:
+    counter = WorkCounter(llm.checkpoint, llm.kv_spec)
+    cases = [Case("prefill", 32, depth) for depth in (0, 64, 128)]
+    works = [counter.prefill(case) for case in cases]
+    seconds = [2e-12 * work.linear_macs + 8e-12 * work.attention_macs for work in works]
+    measurements = [measured(c, [s] * 3, 32, 1) for c, s in zip(cases, seconds, strict=True)]
+    rows = evaluate(measurements, counter, 20e9)
+    text = render(rows, SETTING)
+    assert "linear layers 500 GMAC/s, attention 125;" in text
+    share = 8e-12 * works[2].attention_macs / seconds[2]
+    assert f"attention takes {share:.0%} of prefill 32 after 128." in text
+    split = to_dict(rows, SETTING)["seconds_per_mac"]
+    assert split == {"linear": pytest.approx(2e-12), "attention": pytest.approx(8e-12)}
+
+
 def test_the_json_holds_every_repeat(rows: list[Row]) -> None:
     report = json.loads(json.dumps(to_dict(rows, SETTING)))
     assert report["format"] == 1

@@ -10,6 +10,7 @@ from firstword.bench.cases import Case
 from firstword.bench.limits import Work, WorkCounter
 from firstword.bench.machine import Fingerprint
 from firstword.bench.measure import Measurement, Phase
+from firstword.bench.split import Split, Timed, fit_split
 
 FORMAT = 1
 """Version of the JSON's form."""
@@ -30,7 +31,8 @@ class Row:
         share_of_limit: decode: the time that reading those bytes takes at the machine's read
             bandwidth, over the time of a step (medians); None for prefill.
         gmacs: billions of multiply-adds per second (median).
-        outside_share: share of the time outside the backend (median).
+        linear_macs, attention_macs: multiply-adds of a decode step or of a whole prefill.
+        outside_share: share of the time outside compiled code, or the backend (median).
     """
 
     case: Case
@@ -40,6 +42,8 @@ class Row:
     step_bytes: int
     share_of_limit: float | None
     gmacs: float
+    linear_macs: float
+    attention_macs: float
     outside_share: float
 
     @property
@@ -102,6 +106,8 @@ def _row(measured: Measurement, counter: WorkCounter, bandwidth: float) -> Row:
         step_bytes=work.num_bytes if decodes else 0,
         share_of_limit=work.num_bytes / bandwidth / seconds if decodes else None,
         gmacs=work.macs / seconds / 1e9,
+        linear_macs=work.linear_macs,
+        attention_macs=work.attention_macs,
         outside_share=median(span.outside_share for span in measured.spans),
     )
 
@@ -129,7 +135,8 @@ def render(rows: Sequence[Row], setting: Setting) -> str:
         "",
         "tokens/s: all sequences together, the median of the rounds, with least and most.",
         "limit: time to read the weights, keys and values of a step once, of its time.",
-        "outside: share of the time in Python, between the steps of the backend.",
+        "outside: share of the time between the calls of compiled code, in Python.",
+        *_split_lines(rows),
         *_chat_lines(rows),
     ]
     return "\n".join(lines)
@@ -159,6 +166,29 @@ def _chat_lines(rows: Sequence[Row]) -> list[str]:
     ]
 
 
+def split_of(rows: Sequence[Row]) -> Split | None:
+    """How prompts' times divide into linear layers and attention, where the rows tell it."""
+    return fit_split([_timed(row) for row in rows if row.phase == "prefill"])
+
+
+def _timed(row: Row) -> Timed:
+    return Timed(row.linear_macs, row.attention_macs, median(row.seconds))
+
+
+def _split_lines(rows: Sequence[Row]) -> list[str]:
+    split = split_of(rows)
+    if split is None:
+        return []
+    prompts = [row for row in rows if row.phase == "prefill"]
+    most = max(prompts, key=lambda row: split.attention_share(_timed(row)))
+    return [
+        "",
+        f"Fitted to the prompts' times: linear layers {1e-9 / split.linear:,.0f} GMAC/s, attention "
+        f"{1e-9 / split.attention:,.0f};",
+        f"attention takes {split.attention_share(_timed(most)):.0%} of {most.label}.",
+    ]
+
+
 def to_dict(rows: Sequence[Row], setting: Setting) -> dict[str, object]:
     """The report as plain values: the settings, and each row with all of its repeats."""
     results = []
@@ -166,7 +196,13 @@ def to_dict(rows: Sequence[Row], setting: Setting) -> dict[str, object]:
         entry = asdict(row)
         entry["label"], entry["speed"] = row.label, row.speed
         results.append(entry)
-    return {"format": FORMAT, "setting": asdict(setting), "results": results}
+    split = split_of(rows)
+    return {
+        "format": FORMAT,
+        "setting": asdict(setting),
+        "results": results,
+        "seconds_per_mac": None if split is None else asdict(split),
+    }
 
 
 def _plural(count: int, noun: str) -> str:

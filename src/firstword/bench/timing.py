@@ -22,7 +22,7 @@ class TimedStep:
         end: when its result was there.
         num_tokens: positions computed.
         num_seqs: sequences in it.
-        inside: seconds in the backend, from the arrays of the step to its tokens.
+        inside: seconds in compiled code; of a backend in Python, seconds in it.
     """
 
     start: float
@@ -57,7 +57,9 @@ class TimedRunner:
         result = self._runner.collect(handle)
         start, step = self._pending.pop(handle)
         batch = step.batch
-        inside = (result.forward_ms + result.sampling_ms) / 1e3
+        inside = (
+            result.forward_ms + result.sampling_ms if result.native_ms is None else result.native_ms
+        ) / 1e3
         self.steps.append(TimedStep(start, self.clock(), batch.num_tokens, batch.num_seqs, inside))
         return result
 
@@ -68,7 +70,7 @@ class Span:
 
     Args:
         seconds: from the beginning to the end of the last step.
-        inside: seconds of these in the backend.
+        inside: seconds of these in compiled code, or in the backend.
         num_tokens: positions computed.
         num_steps: steps.
     """
@@ -80,7 +82,7 @@ class Span:
 
     @property
     def outside_share(self) -> float:
-        """Share of the time outside the backend: scheduling, building batches, text."""
+        """Share of the time outside compiled code: scheduling, building batches, text."""
         return max(0.0, 1.0 - self.inside / self.seconds) if self.seconds else 0.0
 
 
