@@ -8,6 +8,8 @@
 //   g++ -pthread *.o -o attention_bench; ./attention_bench avx2; ./attention_bench avx512
 // Each line is the median of several runs, with the fastest in brackets, then the same per core
 // that was busy: on a machine with other work that is what the kernel can do.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -20,8 +22,6 @@
 #include <random>
 #include <thread>
 #include <vector>
-
-#include <sys/mman.h>
 
 #include "kernels/attention.h"
 #include "kernels/sample.h"
@@ -160,7 +160,8 @@ void bench_prefill(const Case& c) {
 }
 
 void bench_decode(const Case& c) {
-  const int64_t layers = std::max<int64_t>(1, (256 << 20) / (c.context * c.kv_heads * c.head_dim * 4));
+  const int64_t layer_bytes = c.context * c.kv_heads * c.head_dim * 4;
+  const int64_t layers = std::max<int64_t>(1, (256 << 20) / layer_bytes);
   Layers attention(c, layers);
   const double bytes = double(attention.pages * layers * attention.layer_bytes);
   for (int threads = 1; threads <= 2; ++threads) {

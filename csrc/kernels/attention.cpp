@@ -6,12 +6,21 @@ namespace {
 
 constexpr int64_t kTileQueries = 72;  // rows x heads of a group, unless a group has more
 constexpr int64_t kFewRows = 8;       // up to here a sequence's splits are items of their own
+constexpr int64_t kTiles = 8;         // at least, if they have kMinTileRows: threads want work
+constexpr int64_t kMinTileRows = 4;
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-int64_t tile_rows(int64_t heads, int64_t kv_heads) {
+int64_t max_tile_rows(int64_t heads, int64_t kv_heads) {
   const int64_t rows = kTileQueries / (heads / kv_heads);
   return rows > 0 ? rows : 1;
+}
+
+int64_t tile_rows(const AttentionArgs& args, int64_t num_rows) {
+  const int64_t most = max_tile_rows(args.heads, args.kv_heads);
+  const int64_t wanted = divide_up(num_rows, kTiles);
+  const int64_t rows = wanted < kMinTileRows ? kMinTileRows : wanted;
+  return rows < most ? rows : most;
 }
 
 int64_t first_visible(const AttentionArgs& args, int64_t row) {
@@ -20,7 +29,7 @@ int64_t first_visible(const AttentionArgs& args, int64_t row) {
 }
 
 struct SequencePlan {
-  int64_t first_row, num_rows, tiles, split0, splits;
+  int64_t first_row, num_rows, tile_rows, tiles, split0, splits;
   bool by_split;
 
   int64_t items(int64_t kv_heads) const { return kv_heads * (by_split ? splits : tiles); }
@@ -40,10 +49,12 @@ SequencePlan plan_of(const AttentionArgs& args, int64_t sequence) {
   SequencePlan plan{};
   plan.first_row = args.query_start_loc[sequence];
   plan.num_rows = args.query_start_loc[sequence + 1] - plan.first_row;
-  plan.tiles = divide_up(plan.num_rows, tile_rows(args.heads, args.kv_heads));
+  plan.tile_rows = tile_rows(args, plan.num_rows);
+  plan.tiles = divide_up(plan.num_rows, plan.tile_rows);
   if (plan.num_rows > 0 && args.seq_lens[sequence] > 0) {
     set_splits(args, plan.first_row, plan.num_rows, plan.split0, plan.splits);
-    plan.by_split = plan.num_rows <= kFewRows && plan.tiles == 1 && plan.splits > 1;
+    plan.by_split = plan.num_rows <= kFewRows && plan.splits > 1 &&
+                    plan.num_rows <= max_tile_rows(args.heads, args.kv_heads);
   }
   return plan;
 }
@@ -64,7 +75,7 @@ int64_t attention_partial_floats(const AttentionArgs& args) {
 
 int64_t attention_scratch_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim,
                                 int64_t max_positions) {
-  const int64_t queries = tile_rows(heads, kv_heads) * (heads / kv_heads);
+  const int64_t queries = max_tile_rows(heads, kv_heads) * (heads / kv_heads);
   const int64_t splits = divide_up(max_positions, kSplitPositions);
   // Query, scores, parts, and its description.
   const int64_t per_query =
@@ -96,7 +107,7 @@ AttentionItem attention_item(const AttentionArgs& args, int64_t index, Attention
     return item;
   }
   // Late tiles see the most positions: they come first, so that no thread starts one last.
-  const int64_t rows = tile_rows(args.heads, args.kv_heads);
+  const int64_t rows = plan.tile_rows;
   const int64_t start = (plan.tiles - 1 - part) * rows;
   const int64_t left = plan.num_rows - start;
   item.first_row = plan.first_row + start;

@@ -1,8 +1,8 @@
 // Pages of the KV cache, and storing keys and values in them.
 //
 // A page holds 32 positions of all layers of its group:
-//   page [page_bytes] > layer, at layer_offset > kv head > K [head_dim][32] f16, V [32][head_dim] f16
-// Keys lie transposed, so that a vector holds one value of 8 neighbouring positions.
+//   page [page_bytes] > layer, at layer_offset > kv head > K [head_dim][32], V [32][head_dim]
+// All are f16. Keys lie transposed: a vector holds one value of neighbouring positions.
 #pragma once
 
 #include <cstdint>

@@ -7,11 +7,6 @@
 
 constexpr int kHalfVectors = 16 / kLanes;
 constexpr int64_t kSlabColumns = 256;
-// Up to this many tokens, unpacking again for each tile of them costs less than the slab.
-#ifndef KST
-#define KST 16
-#endif
-constexpr int64_t kStreamTokens = KST;
 
 struct Scratch {
   uint8_t codes[64 * 64];      // [8 runs][8 k-groups][16 rows][4]
@@ -83,12 +78,6 @@ inline void write_outputs(const Work& work, int64_t row, const float* acc) {
   }
 }
 
-// How far ahead of its use a cache line of narrow blocks is asked for.
-#ifndef PFB
-#define PFB 2048
-#endif
-constexpr int64_t kPrefetchBytes = PFB;
-
 FW_INLINE void prefetch(const uint8_t* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
 }
@@ -157,7 +146,8 @@ inline void run_items(const LinearArgs& args, int64_t first_item, int64_t last_i
     const bool has_next = i + 1 < last_item && item.first_row + kItemRows < segment.w.n;
     const int64_t halves = item.first_row % kPanelRows == 0 && has_next ? 2 : 1;
     const Work work{args.a, segment, item.first_row, halves, item.first_token, item.num_tokens};
-    __builtin_memset(scratch->out, 0, sizeof(float) * static_cast<size_t>(16 * halves * item.num_tokens));
+    const int64_t outputs = halves * item.num_tokens * kItemRows;
+    __builtin_memset(scratch->out, 0, static_cast<size_t>(outputs) * sizeof(float));
     run_work(work, scratch);
     for (int64_t h = 0; h < halves; ++h) {
       write_outputs(work, item.first_row + kItemRows * h, work.out(h, scratch));

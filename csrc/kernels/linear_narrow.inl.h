@@ -43,8 +43,8 @@ struct UnpackedNarrow {
   FW_INLINE Floats m(int v) const { return load(scratch->dmin + 16 * b + kLanes * v); }
 };
 
-// Adds one block to T tokens. at: index of the block's run of activations for the first of them; the
-// next token's is `stride` further.
+// Adds one block to T tokens. at: index of the block's run of activations for the first of them;
+// the next token's is `stride` further.
 template <Format F, int T, class Source>
 FW_INLINE void add_narrow_block(const Activations& a, const Source& source, int64_t at,
                                 int64_t stride, Tile<T>* tile) {
@@ -89,7 +89,6 @@ inline void stream_narrow(const Work& work, Scratch* scratch) {
   const int64_t blocks = work.k() / 32;
   const uint8_t* block = work.panel(32, kLayout.bytes);
   for (int64_t b = 0; b < blocks; ++b, block += kLayout.bytes) {
-    prefetch(block + kPrefetchBytes, kLayout.bytes);
     for (int64_t h = 0; h < work.halves; ++h) {
       const PackedNarrow<F> source{block, work.half() + h};
       for_tiles(work.num_tokens, NarrowStream<F>{work, source, b, work.out(h, scratch)});

@@ -20,7 +20,7 @@ inline float run_scale(const float* x, int64_t run) {
 inline __m256i round_codes(const float* x, __m256 d) {
   const __m256 limit = _mm256_set1_ps(127.0f);
   const __m256 ratio = _mm256_div_ps(_mm256_loadu_ps(x), d);
-  const __m256 clamped = _mm256_max_ps(_mm256_min_ps(ratio, limit), _mm256_sub_ps(_mm256_setzero_ps(), limit));
+  const __m256 clamped = _mm256_max_ps(_mm256_min_ps(ratio, limit), _mm256_set1_ps(-127.0f));
   return _mm256_cvtps_epi32(clamped);  // half to even: the rounding mode of every thread
 }
 

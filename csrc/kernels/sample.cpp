@@ -1,5 +1,5 @@
-// The choice of a token, in the steps of firstword/sampling/sampler.py. Every set of tokens is found
-// exactly, whatever way is quick, so that only the order of sums matters, and that is the Python's.
+// The choice of a token, in the steps of firstword/sampling/sampler.py. Sets of tokens are found
+// exactly, in whatever way is quick; only the order of sums matters, and that is the Python's.
 #include "kernels/sample.h"
 
 #include <algorithm>

@@ -62,8 +62,8 @@ inline uint64_t key_of(float value, int32_t id) {
 }
 inline int32_t id_of(uint64_t key) { return static_cast<int32_t>(key & 0xFFFFFFFF); }
 
-// Sorts keys. Large arrays: by 11 of the upper 32 bits at a time, stable, so that their lower halves
-// must increase already where the upper are equal.
+// Sorts keys. Large arrays: by 11 of the upper 32 bits at a time, which leaves the order of the
+// lower halves as it is: that must be increasing where the upper halves are equal.
 inline void sort_keys(uint64_t* keys, uint64_t* spare, int64_t n) {
   if (n < 4096) return std::sort(keys, keys + n);
   for (int shift = 32; shift < 64; shift += 11) {

@@ -89,6 +89,7 @@ def test_a_long_prompt_is_refused_with_both_numbers(terminal: Terminal, chat_mod
         (("--max-tokens", "0"), "max_tokens is 0"),
         (("--preset", "chta"), "did you mean 'chat'"),
         (("--threads", "0"), "threads is 0"),
+        (("--numerics", "fast"), "numerics is 'fast'"),
         (("--stop", ""), "stop holds ''"),
         (("--context", "1"), "max_model_len is 1"),
     ],

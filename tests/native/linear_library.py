@@ -11,6 +11,7 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -128,7 +129,7 @@ class LinearLibrary:
         data = aligned(size)
         bounds = [0, *cuts, (n + 31) // 32]
         source = np.ascontiguousarray(tensor.data)
-        for first, last in zip(bounds, bounds[1:], strict=False):
+        for first, last in pairwise(bounds):
             span = (ctypes.c_int64 * 2)(first, last)
             self._c.fwt_repack(
                 int(tensor.type), _pointer(source), _int64(n), _int64(k), _pointer(data), span
@@ -179,7 +180,7 @@ class LinearLibrary:
         """
         call = LinearCall(self, isa, x, weights, biases)
         bounds = [0, *(cuts or ()), call.num_items]
-        for first, last in reversed(list(zip(bounds, bounds[1:], strict=False))):
+        for first, last in reversed(list(pairwise(bounds))):
             call.run(min(first, call.num_items), min(last, call.num_items))
         return call.outputs
 

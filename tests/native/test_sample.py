@@ -192,6 +192,16 @@ def test_every_draw_of_a_seed_range(kernels: Kernels, vocab_size: int) -> None:
     assert len(tokens) > min(vocab_size, 100) // 2
 
 
+def test_draw_that_falls_on_a_border_takes_the_next_token(kernels: Kernels) -> None:
+    """With 2**18 equal weights the sums are whole numbers, and so is every 64th target."""
+    logits = np.zeros(2**18, np.float32)
+    on_border = [n for n in range(600) if (uniform(11, n, 0) * 2**18).is_integer()]
+    assert len(on_border) > 3
+    for position in on_border:
+        token = assert_twins(kernels, logits, SamplingRow(seed=11, position=position))
+        assert token is not None and token.token_id == uniform(11, position, 0) * 2**18
+
+
 def test_rows_that_cannot_be_sampled_say_why(kernels: Kernels, isa: Isa) -> None:
     finite = np.zeros(70, np.float32)
     nothing = np.array([np.nan, np.inf, -np.inf] * 20, np.float32)

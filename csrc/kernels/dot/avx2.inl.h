@@ -8,6 +8,8 @@ constexpr int kLanes = 8;
 // Tokens that share one load of the weights: 2 x 4 accumulators leave room for the operands in 16
 // registers. The sums of 32-bit integers or floats wait in the L1 cache meanwhile.
 constexpr int kTileTokens = 4;
+// Up to this many tokens, unpacking again for each tile of them costs less than a slab (measured).
+constexpr int64_t kStreamTokens = 16;
 // Signed codes are multiplied as they are.
 constexpr int32_t kSignedOffset = 0;
 
@@ -68,8 +70,9 @@ FW_INLINE Ints splat_group(const int8_t* a) {
   return _mm256_set1_epi32(word);
 }
 
-// isum[v][t] += products of `kGroups` k-groups, summed in 16 bits `kDepth` deep (see Sums). A
-// product of pairs is at most 2 x 127 x the largest code: 8, 4 and 2 of them fit for 4, 5 and 6 bits.
+// isum[v][t] += scale[v] times the products of k-groups first .. first + groups - 1. kDepth products
+// of pairs are summed in 16 bits: one is at most 2 x 127 x the largest code, so 8, 4 and 2 of them
+// fit for 4, 5 and 6 bits. scale: pairs of equal 16-bit integers.
 template <int kBits, int V, int T, class Weights>
 FW_INLINE void add_groups(const Weights& w, int first, int groups, const int8_t* a, int64_t stride,
                           const Ints (&scale)[V], Ints (&isum)[V][T]) {
@@ -148,8 +151,8 @@ FW_INLINE void add_scaled_run(const Weights& w, const int8_t* a, int64_t stride,
   }
 }
 
-// Codes of k-group g and row vector v of a packed run of 32 columns. run, high: the run's nibbles (or
-// bytes) and upper bits, at the first row wanted.
+// Codes of k-group g and row vector v of a packed run of 32 columns. run, high: the run's nibbles
+// (or bytes) and upper bits, at the first row wanted.
 template <int kBits>
 struct Packed {
   const uint8_t* run;

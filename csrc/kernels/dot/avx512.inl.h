@@ -7,6 +7,8 @@ constexpr int kLanes = 16;
 
 // Tokens that share one load of the weights: 8 sums and 8 outputs in 32 registers.
 constexpr int kTileTokens = 8;
+// Up to this many tokens, unpacking again for each tile of them costs less than a slab (measured).
+constexpr int64_t kStreamTokens = 32;
 // Signed codes are stored here as unsigned ones, this much larger.
 constexpr int32_t kSignedOffset = 128;
 
@@ -117,8 +119,8 @@ FW_INLINE void add_scaled_run(const Weights& w, const int8_t* a, int64_t stride,
   }
 }
 
-// Codes of k-group g and row vector v of a packed run of 32 columns. run, high: the run's nibbles (or
-// bytes) and upper bits, at the first row wanted.
+// Codes of k-group g and row vector v of a packed run of 32 columns. run, high: the run's nibbles
+// (or bytes) and upper bits, at the first row wanted.
 template <int kBits>
 struct Packed {
   const uint8_t* run;

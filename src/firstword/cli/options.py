@@ -69,16 +69,17 @@ def checked_numerics(name: str | None) -> NumericsName | None:
     """The arithmetic of that name.
 
     Raises:
-        typer.BadParameter: there is none.
+        ConfigError: there is none.
     """
     from firstword.engine.binding import NUMERICS
+    from firstword.errors import ConfigError
 
     for known in NUMERICS:
         if name == known:
             return known
     if name is None:
         return None
-    raise typer.BadParameter(f"numerics is {name!r}: choose one of {', '.join(NUMERICS)}")
+    raise ConfigError(f"numerics is {name!r}: it must be one of {', '.join(NUMERICS)}")
 
 
 def sampling_params(preset: str, max_tokens: int, **given: Any) -> SamplingParams:
