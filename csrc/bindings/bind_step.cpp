@@ -89,7 +89,8 @@ std::pair<int64_t, int64_t> Step::visible(int64_t sequence, int64_t window) cons
   return {first, int64_t{*most} + 1};
 }
 
-void Step::check(int64_t vocab_size, int64_t num_blocks, const std::vector<int64_t>& windows) const {
+void Step::check(int64_t vocab_size, int64_t num_blocks,
+                 const std::vector<int64_t>& windows) const {
   check_lengths(*this);
   check_values(*this, vocab_size, num_blocks);
   check_tables(*this, num_blocks, windows);

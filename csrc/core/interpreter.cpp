@@ -19,6 +19,7 @@ constexpr auto kPollInterval = std::chrono::milliseconds(25);
 constexpr int64_t kPiecesPerThread = 8;
 constexpr int64_t kMaxRowsPerPiece = 16;
 constexpr int64_t kItemsPerPanel = 2;
+constexpr int64_t kMaxPanelsPerPiece = 32;  // 64 tokens of a wide layer: 10 ms or so
 // So few rows are done sooner by one thread than shared out, which takes one more barrier.
 constexpr int64_t kMaxRowsAlone = 2;
 
@@ -212,7 +213,9 @@ void Interpreter::narrow() {
 // Counts the items and makes room for the parts of split attention and for each thread's scratch.
 void Interpreter::prepare_attention() {
   int64_t max_len = 0;
-  for (int64_t s = 0; s < step_.num_seqs; ++s) max_len = std::max<int64_t>(max_len, step_.seq_lens[s]);
+  for (int64_t s = 0; s < step_.num_seqs; ++s) {
+    max_len = std::max<int64_t>(max_len, step_.seq_lens[s]);
+  }
   int64_t partial_floats = 0;
   int64_t scratch_bytes = kLinearScratchBytes;
   attention_.resize(plan_.stages_.size());
@@ -354,7 +357,8 @@ void Interpreter::run_ops(const RowsStage& stage, int64_t first, int64_t last) c
 void Interpreter::run_linear(int thread, int queue, const LinearStage& stage) {
   const LinearArgs args = linear_args(stage);
   const int64_t items = args.a.t == 0 ? 0 : linear_items(args);
-  const int64_t panels = std::max<int64_t>(1, piece(items) / kItemsPerPanel);
+  const int64_t panels =
+      std::clamp<int64_t>(piece(items) / kItemsPerPanel, 1, kMaxPanelsPerPiece);
   share(thread, queue, items, panels * kItemsPerPanel, [&](int64_t first, int64_t last) {
     plan_.table_.linear(args, first, last, scratch(thread));
   });

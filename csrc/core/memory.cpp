@@ -9,8 +9,8 @@ namespace fw {
 
 Memory::Memory(size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
-  void* pages =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
   if (pages == MAP_FAILED) throw std::bad_alloc();
   data_ = static_cast<uint8_t*>(pages);
 #if defined(MADV_HUGEPAGE)

@@ -16,7 +16,7 @@ namespace fw {
 //
 // The spin is no longer than a fair wait at a barrier takes. Where threads outnumber cores, the one
 // that is waited for may need the very core of the one that spins: decoding on a machine with three
-// other threads per core went at 25 tokens/s with ten times these spins, and at 60 to 90 with these.
+// other threads per core went at 25 tokens/s with ten times these spins, at 60 to 90 with these.
 class Gate {
  public:
   // Waits until the counter is no longer `seen`; returns its new value. Yields `yields` times

@@ -25,7 +25,9 @@ struct RepackJob {
 void repack_some(void* context, int) {
   auto& job = *static_cast<RepackJob*>(context);
   constexpr int64_t kPanels = 4;
-  for (int64_t first = job.queue.take(kPanels); first < job.panels; first = job.queue.take(kPanels)) {
+  while (true) {
+    const int64_t first = job.queue.take(kPanels);
+    if (first >= job.panels) return;
     const int64_t last = std::min(first + kPanels, job.panels);
     repack(job.ggml_type, job.source, job.n, job.k, job.destination, first, last);
   }
