@@ -36,8 +36,8 @@ conformance: ## compare all logits with transformers (installs torch)
 	@scripts/install conformance
 	@scripts/conformance
 
-clean: ## remove .venv and caches
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## remove .venv, build and caches
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
