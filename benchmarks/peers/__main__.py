@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.peers import ik_llama_cpp, llama_cpp, openvino_genai, tables
-from benchmarks.peers.compare import compare, install
+from benchmarks.peers.compare import Comparison, compare, install
 from benchmarks.peers.engine import Engine, Firstword
 from firstword.bench.cases import Case, CaseKind
 from firstword.bench.machine import fingerprint
@@ -78,8 +78,9 @@ def main() -> None:
     arguments = parser.parse_args()
     began = datetime.now(UTC)
     engines = install(chosen_engines(arguments.peers, arguments.all_settings))
-    comparisons = [
-        compare(
+    comparisons: list[Comparison] = []
+    for model in arguments.models:
+        compared = compare(
             engines,
             resolve(model),
             parse_cases(arguments.cases),
@@ -87,16 +88,22 @@ def main() -> None:
             rounds=arguments.rounds,
             progress=lambda text: print(text, file=sys.stderr, flush=True),
         )
-        for model in arguments.models
-    ]
+        comparisons.append(compared)
+        page = write_results(comparisons, arguments.out, arguments.name, began)
+    print(page)
+
+
+def write_results(
+    comparisons: Sequence[Comparison], folder: Path, name: str, began: datetime
+) -> str:
+    """Write what there is so far as a page and as JSON; returns the page."""
     machine, day = fingerprint(), f"{began:%Y-%m-%d}"
     page = tables.markdown(comparisons, machine, day)
     report = tables.to_dict(comparisons, machine, began.isoformat(timespec="seconds"))
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    stem = arguments.out / f"{day}-{arguments.name}"
-    stem.with_suffix(".md").write_text(page)
-    stem.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n")
-    print(page)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{day}-{name}.md").write_text(page)
+    (folder / f"{day}-{name}.json").write_text(json.dumps(report, indent=2) + "\n")
+    return page
 
 
 if __name__ == "__main__":
