@@ -12,6 +12,11 @@ from benchmarks.peers.engine import Engine, EngineFailedError
 from firstword.bench.cases import Case
 from firstword.bench.machine import load_average
 
+Pick = Callable[[Sequence[float]], float]
+
+_OWN_LOAD = 0.5
+"""Load average beyond the engines' own threads that is nothing to speak of."""
+
 
 @dataclass
 class EngineResult:
@@ -50,18 +55,29 @@ class Comparison:
     engines: list[EngineResult]
     load_averages: list[float | None] = field(default_factory=list)
 
-    def best_peer(self, case: Case) -> tuple[str, float] | None:
-        """The peer with the highest median, in whatever setting, and that median."""
-        medians = [(median(e.speeds[case]), e.name) for e in self.engines[1:] if e.speeds.get(case)]
-        if not medians:
+    def best_peer(self, case: Case, of: Pick = median) -> tuple[str, float] | None:
+        """The peer with the highest speed, in whatever setting, and that speed.
+
+        Args:
+            case: the row.
+            of: makes one speed of an engine's rounds.
+        """
+        speeds = [(of(e.speeds[case]), e.name) for e in self.engines[1:] if e.speeds.get(case)]
+        if not speeds:
             return None
-        speed, name = max(medians)
+        speed, name = max(speeds)
         return name, speed
 
-    def ratio(self, case: Case) -> float | None:
-        """Our median over the best peer's."""
-        best, ours = self.best_peer(case), self.engines[0].speeds.get(case)
-        return median(ours) / best[1] if best and ours else None
+    def ratio(self, case: Case, of: Pick = median) -> float | None:
+        """Our speed over the best peer's."""
+        best, ours = self.best_peer(case, of), self.engines[0].speeds.get(case)
+        return of(ours) / best[1] if best and ours else None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether other programs wanted the processor: then no speed is that of the engine."""
+        known = [load for load in self.load_averages if load is not None]
+        return bool(known) and median(known) > self.threads + _OWN_LOAD
 
 
 def compare(

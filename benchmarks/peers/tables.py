@@ -24,8 +24,9 @@ def markdown(comparisons: Sequence[Comparison], machine: Fingerprint, day: str) 
         f"firstword {machine.firstword}, {_backend(comparisons)}.",
         "",
         "Tokens per second: the median of interleaved rounds, with the least and the most. The "
-        "ratio is ours over the best peer's median, whatever its setting. firstword's times hold "
-        "scheduling, sampling and text; the peers' hold the computation alone.",
+        "ratio is ours over the best peer's median, whatever its setting, and in brackets that of "
+        "the fastest rounds. firstword's times hold scheduling, sampling and text; the peers' hold "
+        "the computation alone.",
     ]
     for comparison in comparisons:
         lines += ["", *_table(comparison)]
@@ -46,6 +47,7 @@ def _table(comparison: Comparison) -> list[str]:
         f"## {comparison.model.name}",
         "",
         f"{comparison.threads} threads, {len(comparison.load_averages)} rounds{busy}.",
+        *_warning(comparison),
         "",
         "| | " + " | ".join(f"{e.name} ({e.version})" for e in engines) + " | ratio | limit |",
         "|---" * (len(engines) + 3) + "|",
@@ -56,10 +58,22 @@ def _table(comparison: Comparison) -> list[str]:
     return lines
 
 
+def _warning(comparison: Comparison) -> list[str]:
+    if not comparison.is_busy:
+        return []
+    return [
+        "",
+        "**Other programs kept the machine busy.** Engines whose threads wait for each other "
+        "without giving way lose most from that, so the medians' ratios flatter ours; those of "
+        "the fastest rounds are nearer the truth, and neither is a result to rely on.",
+    ]
+
+
 def _row(comparison: Comparison, case: Case, engines: Sequence[EngineResult]) -> str:
     ratio = comparison.ratio(case)
     cells = [case.label, *(_cell(e.speeds.get(case, [])) for e in engines)]
-    cells.append("" if ratio is None else f"{ratio:.2f}x")
+    fastest = comparison.ratio(case, max)
+    cells.append("" if ratio is None else f"{ratio:.2f}x ({fastest:.2f}x)")
     share = _share_of_limit(comparison.engines[0], case)
     cells.append("" if share is None else f"{share:.0%}")
     return "| " + " | ".join(cells) + " |"

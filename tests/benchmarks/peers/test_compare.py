@@ -23,7 +23,17 @@ def test_the_ratio_is_our_median_over_the_best_peers() -> None:
     result = run(ours, slow, fast, rounds=3)
     assert result.best_peer(CASE) == ("b", 8.0)
     assert result.ratio(CASE) == pytest.approx(2.5)
+    assert result.ratio(CASE, max) == pytest.approx(30 / 8)
     assert len(result.load_averages) == 3
+
+
+@pytest.mark.parametrize(("loads", "busy"), [([2.1, 9.0, 2.0], False), ([5.0, 2.0, 4.0], True)])
+def test_a_busy_machine_is_known_by_its_load(loads: list[float | None], busy: bool) -> None:
+    result = run(Rival("us", [1.0]), rounds=1)
+    result.load_averages = loads
+    assert result.is_busy is busy
+    result.load_averages = [None]
+    assert not result.is_busy
 
 
 def test_who_goes_first_changes_with_the_round() -> None:

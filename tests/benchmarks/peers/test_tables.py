@@ -25,9 +25,16 @@ def test_the_page_holds_medians_spread_ratio_and_limit(comparison: Comparison) -
     page = markdown([comparison], MACHINE, "2026-01-01")
     assert "A processor (avx2, fma), 2 cores, 16 GiB, Linux" in page
     assert "firstword 0.1.0 abc, native (avx2)." in page
-    row = "| decode 64 after 128 | 20.0 (10.0-30.0) | 8.0 (8.0-8.0) | 2.50x | 50% |"
+    row = "| decode 64 after 128 | 20.0 (10.0-30.0) | 8.0 (8.0-8.0) | 2.50x (3.75x) | 50% |"
     assert row in page.splitlines()
     assert "broken did not run: it does not load this file" in page
+
+
+def test_the_page_warns_where_the_machine_was_busy(comparison: Comparison) -> None:
+    comparison.load_averages = [0.5, 0.5, 0.5]
+    assert "busy" not in markdown([comparison], MACHINE, "2026-01-01")
+    comparison.load_averages = [5.0, 6.0, 0.5]
+    assert "**Other programs kept the machine busy.**" in markdown([comparison], MACHINE, "today")
 
 
 def test_the_json_holds_every_round(comparison: Comparison) -> None:
