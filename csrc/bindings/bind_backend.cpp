@@ -70,6 +70,7 @@ void bind_backend(nb::module_& m) {
       .def("read", &read_page, "block"_a)
       .def("write", &write_page, "block"_a, "content"_a);
 
+  m.def("built_isas", &built_isas);
   m.def("usable_isas", &usable_isas);
   m.def("has_panels", [](int32_t ggml_type) {
     Format format;

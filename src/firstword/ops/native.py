@@ -49,6 +49,11 @@ def is_native_type(ggml_type: GGMLType) -> bool:
     return _native.has_panels(int(ggml_type))
 
 
+def built_isas() -> list[str]:
+    """The instruction sets that this installation has kernels for, best first."""
+    return _native.built_isas()
+
+
 def usable_isas() -> list[str]:
     """The instruction sets that are built and run on this processor, best first."""
     return _native.usable_isas()
