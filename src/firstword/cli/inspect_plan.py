@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from firstword.weights.checkpoint import Checkpoint
 
 _LEGEND = (
-    "- begins a stage, at whose end all threads wait; * one on the rows of logits alone.",
+    "- begins a stage, at whose end all threads wait; * one on rows of logits alone.",
     "Bytes are weights, keys and values; activations mostly stay in the caches.",
 )
 _KERNEL_WIDTH, _SHAPE_WIDTH, _NUMBER_WIDTH = 13, 28, 9
@@ -74,8 +74,7 @@ def render(listing: Listing, name: str, isa: str) -> Iterator[str]:
             first = "- " if stage.rows == "tokens" else "* "
             for index, op in enumerate(stage.ops):
                 yield _op_line(op, "  " if index else first)
-    yield "in all"
-    yield _line("  ", "", "") + "".join(_numbers(total) for total in listing.totals)
+    yield _line("  ", "in all", "") + "".join(_numbers(total) for total in listing.totals)
 
 
 def _title(block: Block) -> str:

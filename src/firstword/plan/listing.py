@@ -6,7 +6,7 @@ takes (ops.cost) and how the lines are printed (cli).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -124,16 +124,22 @@ def list_plan(checkpoint: Checkpoint | ShapeCheckpoint, num_tokens: int | None =
 def find_repeats(items: Sequence[object]) -> list[tuple[int, int]]:
     """Cut a sequence into runs (length of one repetition, times), first to last.
 
-    At each place the repetition that reaches furthest is taken, the shortest of several.
+    Of all ways to cut, the one whose repetitions are shortest in sum; what repeats not at all is
+    a run of one time.
     """
+    # Per start, back to front: what the rest takes (items shown, runs, -items covered first),
+    # and its first run.
+    best = [((0, 0, 0), (0, 0))] * (len(items) + 1)
+    for start in reversed(range(len(items))):
+        best[start] = min(
+            ((length + best[stop][0][0], 1 + best[stop][0][1], start - stop), (length, times))
+            for length, times in _runs_from(items, start)
+            for stop in [start + length * times]
+        )
     runs: list[tuple[int, int]] = []
     start = 0
     while start < len(items):
-        length, times = 1, 1
-        for candidate in range(1, (len(items) - start) // 2 + 1):
-            count = _count_repeats(items, start, candidate)
-            if count > 1 and candidate * count > length * times:
-                length, times = candidate, count
+        length, times = best[start][1]
         start += length * times
         if times == 1 and runs and runs[-1][1] == 1:
             runs[-1] = (runs[-1][0] + 1, 1)
@@ -142,12 +148,14 @@ def find_repeats(items: Sequence[object]) -> list[tuple[int, int]]:
     return runs
 
 
-def _count_repeats(items: Sequence[object], start: int, length: int) -> int:
-    """How often items[start : start + length] stand there one after the other."""
-    stop = start + length
-    while stop < len(items) and items[stop] == items[stop - length]:
-        stop += 1
-    return (stop - start) // length
+def _runs_from(items: Sequence[object], start: int) -> Iterator[tuple[int, int]]:
+    """One item, and all repetitions that begin at `start`."""
+    yield 1, 1
+    for length in range(1, (len(items) - start) // 2 + 1):
+        stop = start + length
+        while stop < len(items) and items[stop] == items[stop - length]:
+            stop += 1
+        yield from ((length, times) for times in range(2, (stop - start) // length + 1))
 
 
 def _blocks(plan: Plan[NativeWeight], stages: list[StageLines]) -> list[Block]:
@@ -188,9 +196,9 @@ def _describe(
         case record.Norm(x, weight):
             return [("rms_norm", _runs(widths[x], weight.shape[0]), weight.type.name)]
         case record.Rope(x, rope):
-            return [("rope", _runs(widths[x], rope.head_dim), None)]
+            return [("rope", _heads(widths[x] // rope.head_dim, rope.head_dim), None)]
         case record.StoreKV(_, _, spec):
-            return [("store_kv", f"2 x {spec.num_kv_heads} heads x {spec.head_dim}", None)]
+            return [("store_kv", f"2 x {_heads(spec.num_kv_heads, spec.head_dim)}", None)]
         case record.Attention(_, spec):
             return [("attention", _attention_shape(spec), None)]
         case record.Activate(kind, gate):
@@ -202,7 +210,11 @@ def _describe(
 
 
 def _runs(width: int, run: int) -> str:
-    return f"{width}" if width == run else f"{width // run} heads x {run}"
+    return f"{width}" if width == run else _heads(width // run, run)
+
+
+def _heads(count: int, size: int) -> str:
+    return f"{count} {'head' if count == 1 else 'heads'} x {size}"
 
 
 def _attention_shape(spec: AttentionSpec) -> str:
