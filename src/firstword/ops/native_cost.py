@@ -118,7 +118,8 @@ class _Counter:
             return [self._added()]
         found = []
         for weight, bias in zip(op.weights, op.biases, strict=True):
-            self._cost.linear(self._shape(op.x), self._twin(weight), bias and self._twin(bias))
+            twin = None if bias is None else self._twin(bias)
+            self._cost.linear(self._shape(op.x), self._twin(weight), twin)
             found.append(self._added())
         return found
 
