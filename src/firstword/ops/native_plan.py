@@ -6,6 +6,7 @@ Not here: the passes that make the plan (passes) and the choice of tokens (sampl
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,9 @@ class NativeModel:
         model: the network, bound to `ops`.
         spec: the KV groups.
         vocab_size: V.
+
+    Attributes:
+        native_ms: milliseconds that the last step spent in the compiled module.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class NativeModel:
         self._ropes = [RopeTable(rope) for rope in _rope_specs(self.plan)]
         self._windows = [group.window or 0 for group in spec.groups]
         self._native = lower(self.plan, ops)
+        self.native_ms = 0.0
 
     def __call__(self, batch: ForwardBatch, kv: NativeKVPool) -> Float32Array:
         """One forward pass -> logits [R, V] of the batch's logits rows, a copy."""
@@ -84,7 +89,10 @@ class NativeModel:
         rows = np.ascontiguousarray(wanted, dtype=np.int32)
         step = self._step(batch, rows)
         is_main = threading.current_thread() is threading.main_thread()
-        if not self._native.run(step, kv.pages, self.vocab_size, self._windows, is_main):
+        start = time.perf_counter()
+        done = self._native.run(step, kv.pages, self.vocab_size, self._windows, is_main)
+        self.native_ms = (time.perf_counter() - start) * 1e3
+        if not done:
             raise StepStoppedError("the step was stopped before its end: run its sequences again")
         buffer = self.plan.places[self.plan.result]
         values = self._native.floats(buffer, len(rows), self.vocab_size)
