@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from firstword import __version__
+from firstword.cli.cache import cache
 from firstword.cli.chat import chat
 from firstword.cli.explain import explain
 from firstword.cli.inspect import inspect
@@ -27,7 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help='Run open models on your own machine. Start here: firstword run "What is gravity?"',
 )
-for command in (run, chat, explain, plan, pull, models, inspect):
+for command in (run, chat, explain, plan, pull, models, cache, inspect):
     app.command()(command)
 
 
