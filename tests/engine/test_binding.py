@@ -154,6 +154,20 @@ def test_panels_that_cannot_get_their_name_cost_a_notice(
     assert answer == bound(checkpoint, EngineConfig(enable_panel_cache=False))[1]
 
 
+def test_a_disk_that_refuses_in_the_midst_costs_a_notice(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, content: memoryview, offset: int) -> int:
+        raise OSError("input/output error")
+
+    checkpoint = tiny(tmp_path, **QUANTIZED)
+    monkeypatch.setattr(os, "pwrite", refuse)
+    binding, answer = bound(checkpoint)
+    assert "not kept: input/output error" in str(binding.notice)
+    assert not list((home / "panels").iterdir())
+    assert answer == bound(checkpoint, EngineConfig(enable_panel_cache=False))[1]
+
+
 def test_a_machine_without_a_home_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FIRSTWORD_HOME", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -32,6 +32,7 @@ layout = PanelLayout.of(b"one", 1, [("a", 16384)])
 file = panel_cache.PanelCache(Path(sys.argv[1])).open(Path("/models/one.gguf"), layout).file
 if file is not None and file.is_draft:
     file.blank("a")[:] = 7
+    file.panels("a")
     print("begun", flush=True)
     sys.stdin.readline()
     file.commit().join()
@@ -66,6 +67,7 @@ def fill(opened: Opened) -> PanelFile:
     blank = opened.file.blank("a")
     assert blank is not None
     blank[:] = 7
+    opened.file.panels("a")
     thread = opened.file.commit()
     assert thread is not None
     thread.join()

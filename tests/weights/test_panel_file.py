@@ -31,6 +31,7 @@ def filled(folder: Path) -> PanelFile:
         blank = file.blank(name)
         assert blank is not None
         blank[:] = i + 1
+        assert file.panels(name) is not None
     return file
 
 
@@ -83,7 +84,7 @@ def test_a_key_names_the_file_the_layout_and_the_matrices() -> None:
 def test_what_is_written_is_found(tmp_path: Path) -> None:
     draft = filled(tmp_path)
     assert draft.is_draft
-    check_content(draft)
+    assert draft.blank("b") is None  # it has been made
     thread = draft.commit()
     assert not draft.is_draft
     assert draft.blank("a") is None
@@ -106,13 +107,68 @@ def test_a_draft_that_is_given_up_is_gone(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_draft_that_cannot_be_named_stays_usable(tmp_path: Path) -> None:
+def test_a_draft_that_cannot_be_named_is_given_up(tmp_path: Path) -> None:
     draft = filled(tmp_path)
     (tmp_path / "final").mkdir()
     with pytest.raises(OSError, match="directory"):
         draft.commit()
-    check_content(draft)
+    draft.discard()
     assert os.listdir(tmp_path) == ["final"]
+
+
+def test_pieces_are_written_when_they_are_whole_in_any_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(panel_file, "_PIECE_BYTES", 2 * PAGE_BYTES)
+    draft = begun(tmp_path)
+
+    def on_disk() -> list[int]:
+        """First bytes of the pages of the file."""
+        return list((tmp_path / "draft").read_bytes()[::PAGE_BYTES])
+
+    # Pages: the header, three of a, one of b, two of c. Pieces: pages 0-1, 2-3, 4-5, 6.
+    steps = [
+        (2, "c", [0, 0, 0, 0, 0, 0, 3]),
+        (1, "b", [0, 0, 0, 0, 2, 3, 3]),
+        (0, "a", [0, 1, 1, 1, 2, 3, 3]),
+    ]
+    for i, name, expected in steps:
+        blank = draft.blank(name)
+        assert blank is not None
+        blank[:] = i + 1
+        draft.panels(name)
+        assert on_disk() == expected
+    draft.commit()
+    check_content(open_file(LAYOUT, tmp_path / "final"))
+
+
+def test_a_matrix_that_nobody_made_keeps_no_other_from_the_file(tmp_path: Path) -> None:
+    draft = begun(tmp_path)
+    blank = draft.blank("a")
+    assert blank is not None
+    blank[:] = 1
+    draft.panels("a")
+    draft.commit()
+    found = open_file(LAYOUT, tmp_path / "final")
+    assert found is not None
+    panels = found.panels("a")
+    assert panels is not None
+    assert (panels == 1).all()
+
+
+def test_a_write_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, content: memoryview, offset: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space left"):
+        filled(tmp_path)
+
+
+def test_a_write_may_take_several_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: whole(fd, data[:1000], at))
+    check_content(open_file(LAYOUT, written(tmp_path)))
 
 
 def test_room_is_taken_before_anything_is_written(

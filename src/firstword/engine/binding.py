@@ -109,14 +109,20 @@ def _bind_native(
     from firstword.ops.native_plan import NativeModel
 
     kept = _open_panels(checkpoint) if config.enable_panel_cache else Opened()
-    ops = NativeOps(num_threads, panels=kept.file)
     try:
+        ops = NativeOps(num_threads, panels=kept.file)
         network = build_model(checkpoint, ops, spec)
-    except BaseException:
+        if kept.file is not None:
+            kept.file.commit()
+    except BaseException as error:
         if kept.file is not None:
             kept.file.discard()
-        raise
-    notice = kept.notice or _commit(kept)
+        if not isinstance(error, OSError):
+            raise
+        # The disk did not take all of the panels: make them in memory.
+        kept = Opened(notice=not_kept(str(error)))
+        ops = NativeOps(num_threads)
+        network = build_model(checkpoint, ops, spec)
     model = NativeModel(ops, network, spec, checkpoint.config.vocab_size)
     model.reserve(config.max_num_batched_tokens, config.max_num_seqs)
     return Binding(
@@ -124,7 +130,7 @@ def _bind_native(
         # Pages of a mapped file count as available memory, but the weights need theirs.
         reserved_bytes=model.scratch_bytes + (kept.file.layout.num_bytes if kept.file else 0),
         new_runner=lambda num_blocks: NativeRunner(model, ops.new_kv_pool(spec, num_blocks)),
-        notice=notice,
+        notice=kept.notice,
     )
 
 
@@ -139,16 +145,6 @@ def _open_panels(checkpoint: Checkpoint) -> Opened:
     except ConfigError as error:
         return Opened(notice=not_kept(str(error)))
     return cache.open(checkpoint.path, layout)
-
-
-def _commit(kept: Opened) -> str | None:
-    """Let other starts find the panels as soon as all are written."""
-    try:
-        if kept.file is not None:
-            kept.file.commit()
-    except OSError as error:
-        return not_kept(str(error))
-    return None
 
 
 def _bind_reference(
