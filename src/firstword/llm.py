@@ -78,7 +78,12 @@ class LLM:
         self.model_config = loaded.checkpoint.config
         self.recorder = recorder or NullRecorder()
         self.tokenizer = Tokenizer.from_gguf(loaded.checkpoint.tokenizer_metadata, str(path))
-        notices = (loaded.notice, loaded.pool.notice, *self.tokenizer.notices)
+        notices = (
+            loaded.notice,
+            loaded.binding.notice,
+            loaded.pool.notice,
+            *self.tokenizer.notices,
+        )
         self.notices = [notice for notice in notices if notice]
         engine = Engine(
             loaded.binding.new_runner(loaded.pool.num_blocks),

@@ -141,6 +141,19 @@ def test_fingerprint_tells_fine_tunes_with_equal_headers_apart(tmp_path: Path) -
     assert a.fingerprint != b.fingerprint
 
 
+# The identity.
+
+
+def test_identity_is_of_one_state_of_one_file(tmp_path: Path) -> None:
+    path = write_tiny_llama(tmp_path / "m.gguf")
+    first = GGUFFile.open(path).identity
+    assert GGUFFile.open(path).identity == first
+    shutil.copy(path, tmp_path / "copy.gguf")
+    assert GGUFFile.open(tmp_path / "copy.gguf").identity != first
+    os.utime(path, ns=(1, 1))
+    assert GGUFFile.open(path).identity != first
+
+
 # Files that are not GGUF.
 
 

@@ -25,6 +25,7 @@ from firstword.ops.native_kv import NativeKVPool
 from firstword.ops.passes import Plan, Rows, Stage, make_plan
 from firstword.ops.protocol import AttentionSpec, RopeSpec
 from firstword.ops.record import Symbol, Value
+from firstword.ops.trigonometry import cos_sin
 
 _FIRST_POSITIONS = 512  # of a rope table; doubled whenever a sequence grows beyond
 
@@ -159,11 +160,8 @@ class RopeTable:
 
     def _compute(self, length: int) -> tuple[Float32Array, Float32Array]:
         angles = np.arange(length, dtype=np.float32)[:, None] * self._inv_freq
-        wide = angles.astype(np.float64)
-        return (
-            np.cos(wide).astype(np.float32) * self._factor,
-            np.sin(wide).astype(np.float32) * self._factor,
-        )
+        cos, sin = cos_sin(angles)
+        return cos * self._factor, sin * self._factor
 
 
 def lower(plan: Plan[NativeWeight], ops: NativeOps) -> _native.Plan:
