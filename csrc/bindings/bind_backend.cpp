@@ -105,6 +105,7 @@ void bind_backend(nb::module_& m) {
       .def("read", &read_page, "block"_a)
       .def("write", &write_page, "block"_a, "content"_a);
 
+  m.def("built_isas", &built_isas);
   m.def("usable_isas", &usable_isas);
   m.attr("PANEL_LAYOUT_VERSION") = kPanelLayoutVersion;
   m.def("panel_bytes", &matrix_panel_bytes, "ggml_type"_a, "n"_a, "k"_a);

@@ -16,6 +16,7 @@ from firstword.ops.cost import planned_batch
 from firstword.ops.native import (
     NativeOps,
     activation_run,
+    built_isas,
     is_native_type,
     panel_sizes,
     types_without_kernel,
@@ -209,7 +210,8 @@ def test_what_has_no_kernel_is_refused_while_recording() -> None:
 def test_an_unknown_instruction_set_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"FIRSTWORD_ISA is 'sse9'.*generic"):
         NativeOps(isa="sse9")
-    assert usable_isas()[-1] == "generic"
+    assert usable_isas()[-1] == built_isas()[-1] == "generic"
+    assert [isa for isa in built_isas() if isa in usable_isas()] == usable_isas()
     for isa in usable_isas():
         assert NativeOps(isa=isa).isa == isa
     assert NativeOps(3).num_threads == 3

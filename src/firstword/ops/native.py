@@ -63,6 +63,11 @@ def is_native_type(ggml_type: GGMLType) -> bool:
     return _native.has_panels(int(ggml_type))
 
 
+def built_isas() -> list[str]:
+    """The instruction sets that this installation has kernels for, best first."""
+    return _native.built_isas()
+
+
 def panel_sizes(tensors: Iterable[RawTensor]) -> list[tuple[str, int]]:
     """The names of the matrices among `tensors`, with the bytes of their panels."""
     return [
