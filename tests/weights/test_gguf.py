@@ -324,6 +324,16 @@ def test_split_files_open_as_one_from_any_part(tmp_path: Path) -> None:
         assert file.num_bytes == sum(p.stat().st_size for p in parts)
 
 
+def test_the_identity_of_a_split_file_is_that_of_all_its_parts(tmp_path: Path) -> None:
+    parts = write_split(tmp_path)
+    seen = {GGUFFile.open(part).identity for part in parts}
+    assert len(seen) == 1
+    for part in parts:
+        os.utime(part, ns=(1, 1))
+        seen.add(GGUFFile.open(parts[0]).identity)
+    assert len(seen) == 1 + len(parts)
+
+
 def test_a_missing_part_is_named(tmp_path: Path) -> None:
     parts = write_split(tmp_path)
     parts[1].unlink()
