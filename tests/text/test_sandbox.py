@@ -84,10 +84,10 @@ NAMESPACE = "{% set ns = namespace(x='ab', n=3) %}{% for i in range(64) %}"
     ],
 )
 def test_hostile_templates_are_stopped(source: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises((SecurityError, OverflowError)):
         rendered(source, x=[])
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_each_rendering_has_its_own_budget() -> None:
