@@ -34,7 +34,8 @@ struct Type {
 };
 constexpr Type kTypes[] = {{"Q4_0", 2},  {"Q4_1", 3},  {"Q5_0", 6},  {"Q5_1", 7},
                            {"Q8_0", 8},  {"Q4_K", 12}, {"Q5_K", 13}, {"Q6_K", 14},
-                           {"F16", 1},   {"BF16", 30}, {"F32", 0}};
+                           {"Q2_K", 10}, {"Q3_K", 11}, {"IQ4_NL", 20}, {"IQ4_XS", 23},
+                           {"MXFP4", 39}, {"F16", 1},  {"BF16", 30}, {"F32", 0}};
 constexpr int64_t kWeightBytes = 96 << 20;
 constexpr double kMacsPerRun = 3e9;
 

@@ -71,10 +71,6 @@ void bind_backend(nb::module_& m) {
       .def("write", &write_page, "block"_a, "content"_a);
 
   m.def("usable_isas", &usable_isas);
-  m.def("has_panels", [](int32_t ggml_type) {
-    Format format;
-    return panel_format(ggml_type, &format);
-  }, "ggml_type"_a);
 }
 
 }  // namespace fw

@@ -6,7 +6,7 @@ plan to the compiled module (native_plan). Not here: the arithmetic, which csrc/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from firstword.kvcache.spec import KVCacheSpec
 from firstword.ops.native_kv import NativeKVPool
 from firstword.ops.protocol import AttentionSpec, RopeSpec, WeightRole
 from firstword.ops.record import Recorder, Recording, Symbol
+from firstword.ops.weight_types import check_built
 from firstword.quant import GGMLType, RawTensor, dequantize
 
 _HEAD_DIM_MULTIPLE = 16
@@ -42,11 +43,6 @@ class NativeWeight:
 def activation_run(weight: NativeWeight) -> int:
     """The run length in which a matrix wants its input quantized: 32, 256, or 0 for not at all."""
     return weight.type.block_size if weight.type.block_size > 1 else 0
-
-
-def is_native_type(ggml_type: GGMLType) -> bool:
-    """Whether matrices of this type can be repacked into panels."""
-    return _native.has_panels(int(ggml_type))
 
 
 def usable_isas() -> list[str]:
@@ -88,18 +84,13 @@ class NativeOps:
         """Repack a matrix into panels, on all threads; a vector becomes float32.
 
         Raises:
-            UnsupportedModelError: the tensor's type has no panels.
+            UnsupportedModelError: the tensor's type is not built.
         """
         tensor = _stacked(tensors)
+        check_built(tensor)
         if role == "vector":
             values = np.ascontiguousarray(dequantize(tensor).reshape(-1))
             return NativeWeight(tensor.shape, GGMLType.F32, self.weights.add_vector(values))
-        if not is_native_type(tensor.type):
-            raise UnsupportedModelError(
-                "model",
-                f"tensor {tensor.name}",
-                f'type {tensor.type.name} has no compiled kernel: choose numerics="blas"',
-            )
         n, k = tensor.shape
         data = np.ascontiguousarray(tensor.data)
         index = self.weights.add_matrix(self.backend, int(tensor.type), n, k, data)
@@ -190,12 +181,6 @@ class NativeOps:
             ConfigError: the content has another length than a page of this pool.
         """
         kv.write_block(block, content)
-
-
-def types_without_kernel(tensors: Iterable[RawTensor]) -> list[str]:
-    """The types of matrices among `tensors` that have no compiled kernel, by name."""
-    matrices = (t for t in tensors if len(t.shape) > 1)
-    return sorted({t.type.name for t in matrices if not is_native_type(t.type)})
 
 
 def _stacked(tensors: Sequence[RawTensor]) -> RawTensor:
