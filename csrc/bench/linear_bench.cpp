@@ -138,7 +138,7 @@ void measure(Linear* linear, const Type& type, int64_t n, int64_t k) {
       std::sort(seconds, seconds + 5);
       const double bytes = static_cast<double>(weights.bytes);
       const double macs = static_cast<double>(n * k * t);
-      std::printf("%-4s %5d x %-5d %3d tokens %d threads %9.1f us %6.1f GB/s %6.1f (%.1f) GMAC/s\n",
+      std::printf("%-6s %5d x %-5d %3d tokens %d threads %9.1f us %6.1f GB/s %6.1f (%.1f) GMAC/s\n",
                   type.name, static_cast<int>(n), static_cast<int>(k), static_cast<int>(t), threads,
                   1e6 * seconds[2], 1e-9 * bytes / seconds[2], 1e-9 * macs / seconds[2],
                   1e-9 * macs / seconds[0]);
