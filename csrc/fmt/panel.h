@@ -28,9 +28,9 @@
 //   PBF16 [h][8] u32: bf16 of row 16 h + i | of row 16 h + i + 8 << 16
 //
 // Quants are stored as their unsigned codes (Q4_0: 0 .. 15), in the P8 formats as they are. Every
-// block is a multiple of 64 bytes. Those that bear a file type's name are as large as 32 rows of the
-// file's blocks; P3_K has 128 bytes more, for scales of 8 bits. The file's types whose values are
-// looked up in a table have their values in a P8 format: IQ4_NL in P8_0, MXFP4 in P8_F, IQ4_XS in
+// block is a multiple of 64 bytes. Those that bear a file type's name are as large as 32 rows of
+// the file's blocks; P3_K has 128 bytes more, for scales of 8 bits. Types whose values are looked
+// up in a table have the values themselves in a P8 format: IQ4_NL in P8_0, MXFP4 in P8_F, IQ4_XS in
 // P8_K.
 #pragma once
 

@@ -35,8 +35,8 @@ struct PackedWide {
             block + kLayout.high + kLayout.run_high * run + 64 * half};
   }
   // Asks for a share of the next block; its 2 x 8 half runs have one each. The planes of a block
-  // are too many streams for the hardware: this made P6_K and one token 1.6 times as fast. The bytes
-  // of P8_K are one stream, which it made a fifth slower.
+  // are too many streams for the hardware: this made P6_K and one token 1.6 times as fast. P8_K has
+  // one stream, which it made a fifth slower.
   FW_INLINE void prefetch_next(int64_t run) const {
     if constexpr (kLayout.bits == 8) return;
     constexpr int64_t kShare = (kLayout.bytes / 16 + 63) / 64 * 64;

@@ -70,10 +70,10 @@ FW_INLINE Ints splat_group(const int8_t* a) {
   return _mm256_set1_epi32(word);
 }
 
-// isum[v][t] += scale[v] times the products of k-groups first .. first + groups - 1. kDepth products
-// of pairs are summed in 16 bits: one is at most 2 x 127 x the largest code, so 8, 4 and 2 of them
-// fit for up to 4, 5 and 6 bits; 2 and 3 bits have a scale for every 4. scale: pairs of equal 16-bit
-// integers.
+// isum[v][t] += scale[v] times the products of k-groups first .. first + groups - 1. kDepth
+// products of pairs are summed in 16 bits: one is at most 2 x 127 x the largest code, so 8, 4 and 2
+// of them fit for up to 4, 5 and 6 bits; 2 and 3 bits have a scale for every 4. scale: pairs of
+// equal 16-bit integers.
 template <int kBits, int V, int T, class Weights>
 FW_INLINE void add_groups(const Weights& w, int first, int groups, const int8_t* a, int64_t stride,
                           const Ints (&scale)[V], Ints (&isum)[V][T]) {
