@@ -25,8 +25,12 @@ check: ## format, lint, types and layers only
 
 format: ## rewrite the sources in the project's format
 	@scripts/install dev
-	@.venv/bin/ruff format src tests scripts
-	@.venv/bin/ruff check --fix src tests scripts
+	@.venv/bin/ruff format src tests scripts benchmarks
+	@.venv/bin/ruff check --fix src tests scripts benchmarks
+
+bench: ## how fast MODEL runs here (scripts/bench: also kernels, peers)
+	@scripts/install dev
+	@scripts/bench $(MODEL)
 
 conformance: ## compare all logits with transformers (installs torch)
 	@scripts/install conformance

@@ -51,6 +51,12 @@ std::vector<std::string> usable_isas() {
   return names;
 }
 
+std::vector<std::string> built_isas() {
+  std::vector<std::string> names;
+  for (const Choice& choice : kChoices) names.emplace_back(choice.table.isa);
+  return names;
+}
+
 const KernelTable& kernels_of(const char* isa) {
   std::string usable;
   for (const std::string& name : usable_isas()) {

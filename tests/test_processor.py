@@ -180,7 +180,7 @@ class _FailingRunner:
     """Lets one row fail, as a broken model would."""
 
     def __init__(self, engine: Engine) -> None:
-        self.inner = engine._runner
+        self.inner = engine.runner
 
     def submit(self, step: StepInput) -> int:
         return self.inner.submit(step)
@@ -194,10 +194,10 @@ class _FailingRunner:
 def test_a_row_that_fails_ends_its_own_request_only(processor: Processor) -> None:
     processor.submit("bad", processor.encode("Hello"), SamplingParams(seed=1, max_tokens=5))
     processor.submit("good", processor.encode("World"), SamplingParams(seed=1, max_tokens=5))
-    inner = processor.engine._runner
-    processor.engine._runner = _FailingRunner(processor.engine)
+    inner = processor.engine.runner
+    processor.engine.runner = _FailingRunner(processor.engine)
     deltas = processor.step()
-    processor.engine._runner = inner
+    processor.engine.runner = inner
     errors = [d for d in deltas if d.error is not None]
     assert [d.request_id for d in errors] == ["bad"]
     while processor.has_work:

@@ -17,14 +17,47 @@ namespace fw {
 
 namespace {
 
-int add_matrix(Weights& weights, Backend& backend, int32_t ggml_type, int64_t n, int64_t k,
-               const Array<uint8_t, 1>& data) {
+// The format of a matrix that can be.
+Format checked_format(int32_t ggml_type, int64_t n, int64_t k) {
   Format format;
   if (!panel_format(ggml_type, &format)) throw std::invalid_argument("no panels for this type");
-  if (n < 1 || k < 1 || k % panel_block_columns(format) != 0 ||
-      static_cast<int64_t>(data.size()) != n * row_bytes(ggml_type, k)) {
+  if (n < 1 || k < 1 || k % panel_block_columns(format) != 0) {
+    throw std::invalid_argument("no panels of this shape");
+  }
+  return format;
+}
+
+void check_size(size_t found, int64_t expected) {
+  if (static_cast<int64_t>(found) != expected) {
     throw std::invalid_argument("the bytes do not match the shape");
   }
+}
+
+int64_t matrix_panel_bytes(int32_t ggml_type, int64_t n, int64_t k) {
+  return panel_bytes(checked_format(ggml_type, n, k), n, k);
+}
+
+void repack_into(Backend& backend, int32_t ggml_type, int64_t n, int64_t k,
+                 const Array<uint8_t, 1>& data, const WritableArray<uint8_t, 1>& panels) {
+  check_size(panels.size(), matrix_panel_bytes(ggml_type, n, k));
+  check_size(data.size(), n * row_bytes(ggml_type, k));
+  const nb::gil_scoped_release release;
+  repack_matrix(backend.pool, ggml_type, data.data(), n, k, panels.data());
+}
+
+int add_panels(Weights& weights, int32_t ggml_type, int64_t n, int64_t k,
+               const Array<uint8_t, 1>& panels) {
+  check_size(panels.size(), matrix_panel_bytes(ggml_type, n, k));
+  if (reinterpret_cast<uintptr_t>(panels.data()) % 64 != 0) {
+    throw std::invalid_argument("panels must be aligned to 64 bytes");
+  }
+  return weights.add_panels({panels.data(), checked_format(ggml_type, n, k), n, k});
+}
+
+int add_matrix(Weights& weights, Backend& backend, int32_t ggml_type, int64_t n, int64_t k,
+               const Array<uint8_t, 1>& data) {
+  checked_format(ggml_type, n, k);
+  check_size(data.size(), n * row_bytes(ggml_type, k));
   const nb::gil_scoped_release release;
   return weights.add_matrix(backend.pool, ggml_type, data.data(), n, k);
 }
@@ -62,6 +95,8 @@ void bind_backend(nb::module_& m) {
   nb::class_<Weights>(m, "Weights")
       .def(nb::init<>())
       .def("add_matrix", &add_matrix, "backend"_a, "ggml_type"_a, "n"_a, "k"_a, "data"_a)
+      .def("add_panels", &add_panels, "ggml_type"_a, "n"_a, "k"_a, "panels"_a,
+           nb::keep_alive<1, 5>())
       .def("add_vector", &add_vector, "values"_a)
       .def_prop_ro("nbytes", &Weights::num_bytes);
 
@@ -70,7 +105,11 @@ void bind_backend(nb::module_& m) {
       .def("read", &read_page, "block"_a)
       .def("write", &write_page, "block"_a, "content"_a);
 
+  m.def("built_isas", &built_isas);
   m.def("usable_isas", &usable_isas);
+  m.attr("PANEL_LAYOUT_VERSION") = kPanelLayoutVersion;
+  m.def("panel_bytes", &matrix_panel_bytes, "ggml_type"_a, "n"_a, "k"_a);
+  m.def("repack", &repack_into, "backend"_a, "ggml_type"_a, "n"_a, "k"_a, "data"_a, "panels"_a);
 }
 
 }  // namespace fw

@@ -35,6 +35,13 @@ void repack_some(void* context, int) {
 
 }  // namespace
 
+void repack_matrix(ThreadPool& pool, int32_t ggml_type, const uint8_t* source, int64_t n, int64_t k,
+                   uint8_t* destination) {
+  const int64_t panels = (n + kPanelRows - 1) / kPanelRows;
+  RepackJob job = {ggml_type, source, n, k, destination, panels, {}};
+  pool.run(repack_some, &job);
+}
+
 uint8_t* Weights::allocate(int64_t bytes) {
   const int64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   if (rounded > left_) {
@@ -55,8 +62,13 @@ int Weights::add_matrix(ThreadPool& pool, int32_t ggml_type, const uint8_t* sour
   panels.k = k;
   uint8_t* place = allocate(panel_bytes(panels.format, n, k));
   panels.data = place;
-  RepackJob job = {ggml_type, source, n, k, place, (n + kPanelRows - 1) / kPanelRows, {}};
-  pool.run(repack_some, &job);
+  repack_matrix(pool, ggml_type, source, n, k, place);
+  matrices_.push_back(panels);
+  return static_cast<int>(matrices_.size()) - 1;
+}
+
+int Weights::add_panels(const Panels& panels) {
+  num_bytes_ += panel_bytes(panels.format, panels.n, panels.k);
   matrices_.push_back(panels);
   return static_cast<int>(matrices_.size()) - 1;
 }

@@ -10,6 +10,12 @@
 
 namespace fw {
 
+// The panels of a matrix of n outputs by k inputs, from its bytes in the file, by all threads.
+//   ggml_type: one that panel_format takes.
+//   destination: panel_bytes(format, n, k) bytes.
+void repack_matrix(ThreadPool& pool, int32_t ggml_type, const uint8_t* source, int64_t n, int64_t k,
+                   uint8_t* destination);
+
 class Weights {
  public:
   Weights() = default;
@@ -19,13 +25,15 @@ class Weights {
   // A matrix of n outputs by k inputs, from its bytes in the file, repacked by all threads.
   // Returns its index. `ggml_type` is one that panel_format takes.
   int add_matrix(ThreadPool& pool, int32_t ggml_type, const uint8_t* source, int64_t n, int64_t k);
+  // A matrix whose panels exist already; they must outlive this. Returns its index.
+  int add_panels(const Panels& panels);
   // A vector of n numbers. Returns its index among the vectors.
   int add_vector(const float* values, int64_t n);
 
   const Panels& matrix(int index) const { return matrices_.at(static_cast<size_t>(index)); }
   const float* vector(int index) const { return vectors_.at(static_cast<size_t>(index)); }
   int64_t vector_size(int index) const { return sizes_.at(static_cast<size_t>(index)); }
-  // Bytes in use.
+  // Bytes in use, those of add_panels included.
   int64_t num_bytes() const { return num_bytes_; }
 
  private:

@@ -49,6 +49,9 @@ enum class ActivationKind : int32_t { F32, A32, A256 };
 
 constexpr int64_t kPanelRows = 32;
 
+// Panels are kept in files too: counts every change of what is described above.
+constexpr int32_t kPanelLayoutVersion = 1;
+
 // A repacked matrix. `data`: panel_bytes(format, n, k) bytes, best aligned to 64.
 struct Panels {
   const uint8_t* data;

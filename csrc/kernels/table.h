@@ -39,7 +39,10 @@ const KernelTable& kernels();
 // The table of an instruction set by name; throws as kernels() does.
 const KernelTable& kernels_of(const char* isa);
 
-// The instruction sets that are built and run here, best first.
+// The instruction sets that this build has kernels for, best first.
+std::vector<std::string> built_isas();
+
+// Those of them that this processor runs, best first.
 std::vector<std::string> usable_isas();
 
 }  // namespace fw

@@ -155,8 +155,10 @@ class StepResult:
         sampled: R tokens, or the error of a row that no token can be chosen from.
         forward_ms: milliseconds in the model.
         sampling_ms: milliseconds from logits to tokens.
+        native_ms: milliseconds of both that compiled code ran; None where there is none.
     """
 
     sampled: tuple[SampledToken | SamplingError, ...]
     forward_ms: float = 0.0
     sampling_ms: float = 0.0
+    native_ms: float | None = None

@@ -275,6 +275,7 @@ class EngineConfig:
         kv_dtype: type of the stored keys and values.
         enable_kv_cache: False recomputes every position at every step, to show what a cache saves.
         enable_prefix_caching: share and reuse blocks between requests.
+        enable_panel_cache: keep prepared weights on the disk, for a faster start next time.
         seed: seed of requests that bring none; None: a fresh one per request, reported.
         num_top_logprobs: candidates recorded in the events of each sampled token.
         debug: check the invariants of the block bookkeeping after every step.
@@ -288,6 +289,7 @@ class EngineConfig:
     kv_dtype: KVDtype = "float16"
     enable_kv_cache: bool = True
     enable_prefix_caching: bool = True
+    enable_panel_cache: bool = True
     seed: int | None = None
     num_top_logprobs: int = 0
     debug: bool = False

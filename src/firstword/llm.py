@@ -78,7 +78,12 @@ class LLM:
         self.model_config = loaded.checkpoint.config
         self.recorder = recorder or NullRecorder()
         self.tokenizer = Tokenizer.from_gguf(loaded.checkpoint.tokenizer_metadata, str(path))
-        notices = (loaded.notice, loaded.pool.notice, *self.tokenizer.notices)
+        notices = (
+            loaded.notice,
+            loaded.binding.notice,
+            loaded.pool.notice,
+            *self.tokenizer.notices,
+        )
         self.notices = [notice for notice in notices if notice]
         engine = Engine(
             loaded.binding.new_runner(loaded.pool.num_blocks),
@@ -89,12 +94,18 @@ class LLM:
         self._processor = Processor(engine, self.tokenizer, _template(self.tokenizer), self.name)
         self._ids = itertools.count()
         self._inbox: dict[str, deque[TextDelta]] = {}
-        self._emit_loaded(loaded.binding.name, time.monotonic() - start)
+        self.backend = loaded.binding.name
+        self._emit_loaded(self.backend, time.monotonic() - start)
 
     @property
     def max_model_len(self) -> int:
         """The context in tokens, prompt and output together."""
         return self.pool.max_model_len
+
+    @property
+    def engine(self) -> Engine:
+        """What runs the requests."""
+        return self._processor.engine
 
     @property
     def has_chat_template(self) -> bool:

@@ -6,7 +6,18 @@ import sys
 import firstword
 from tests.cli.commands import Terminal
 
-COMMANDS = ("run", "chat", "explain", "plan", "pull", "models", "inspect")
+COMMANDS = (
+    "run",
+    "chat",
+    "explain",
+    "plan",
+    "pull",
+    "models",
+    "cache",
+    "inspect",
+    "doctor",
+    "bench",
+)
 
 
 def test_every_command_has_help(terminal: Terminal) -> None:

@@ -41,6 +41,7 @@ def test_the_table_is_plain_and_fits_60_columns(here: Path) -> None:
     assert rows["gemma3:270m"] == ["yes", "no"]
     assert rows["qwen3:8b"] == ["no", "no"]
     assert f"smollm2:135m: {here}" in lines
+    assert lines[-1] == "prepared weights: 0 files, 0 bytes; see firstword cache"
 
 
 def test_json_tells_everything(here: Path) -> None:

@@ -145,6 +145,8 @@ def test_the_native_runner_samples_what_its_model_computes(native: Model) -> Non
     assert ids(result) == logits.argmax(axis=1).tolist()
     assert result.forward_ms > 0
     assert result.sampling_ms > 0
+    assert result.native_ms is not None
+    assert 0 < result.native_ms < result.forward_ms + result.sampling_ms
 
 
 def test_the_native_runner_knows_the_tokens_of_the_step_before(native: Model) -> None:

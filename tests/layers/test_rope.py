@@ -59,3 +59,16 @@ def test_yarn_takes_a_given_attention_factor() -> None:
 def test_factors_of_a_checkpoint_divide() -> None:
     spec = rope_spec(4, 100.0, freq_factors=[1.0, 2.0])
     assert spec.inv_freq == pytest.approx((1.0, 0.05))
+
+
+def test_the_frequencies_are_those_recorded() -> None:
+    """To the last bit, on every processor; within one of them of the library's power."""
+    inv_freq = rope_spec(128, 500000.0).inv_freq
+    assert [inv_freq[i].hex() for i in (0, 1, 31, 63)] == [
+        "0x1.0000000000000p+0",
+        "0x1.a115829457fbep-1",
+        "0x1.c7181f3d9f60bp-10",
+        "0x1.4985fec80a8cbp-19",
+    ]
+    for i, frequency in enumerate(inv_freq):
+        assert frequency == pytest.approx(500000.0 ** (-2 * i / 128), rel=2**-51)

@@ -181,6 +181,18 @@ def test_elementwise_operations() -> None:
     assert ops.cost.total.flops == 120
 
 
+def test_a_sum_and_the_norm_behind_it_are_one_pass() -> None:
+    apart, together, x = CostOps(), CostOps(), Shape(5, 24)
+    weights = [ops.prepare("vector", [tensor("n", 24)]) for ops in (apart, together)]
+    assert apart.add(x, x) == x
+    assert apart.cost.total == Cost(
+        flops=120, activation_bytes_read=480, activation_bytes_written=480
+    )
+    apart.rms_norm(x, weights[0], 1e-5)
+    together.add_rms_norm(x, x, weights[1], 1e-5)
+    assert apart.cost == together.cost
+
+
 def test_read_and_written_add_up() -> None:
     total = toy_cost((0, 9), (20, 1)).total
     assert total.bytes_read == (

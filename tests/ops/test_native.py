@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from firstword.batch import Float32Array
 from firstword.errors import ConfigError, UnsupportedModelError
@@ -15,6 +16,8 @@ from firstword.ops.cost import planned_batch
 from firstword.ops.native import (
     NativeOps,
     activation_run,
+    built_isas,
+    panel_sizes,
     usable_isas,
 )
 from firstword.ops.passes import make_plan
@@ -22,7 +25,7 @@ from firstword.ops.weight_types import memory_bytes
 from firstword.quant import DEQUANTIZABLE, GGMLType, RawTensor
 from tests.harness import Model
 from tests.logits import chunk_batch, chunks_of_logits
-from tests.ops.builders import attention_spec, random_tensor, same_bits
+from tests.ops.builders import attention_spec, float_tensor, random_tensor, same_bits
 from tests.weights.tiny_gguf import TinyOptions, write_tiny_gemma3, write_tiny_llama
 
 NUM_TOKENS = 75
@@ -120,10 +123,13 @@ def test_every_type_that_is_built_has_panels_of_the_size_foretold(ggml_type: GGM
     assert ops.weights.nbytes == memory_bytes(tensor)
 
 
+def unbuilt() -> RawTensor:
+    return RawTensor("w", (4, 256), GGMLType.IQ2_XS, np.zeros(4 * 74, np.uint8))
+
+
 def test_a_type_that_is_not_built_is_refused_with_a_way_out() -> None:
-    tensor = RawTensor("w", (4, 256), GGMLType.IQ2_XS, np.zeros(4 * 74, np.uint8))
     with pytest.raises(UnsupportedModelError, match=r"type IQ2_XS is not built: choose.*Q4_K"):
-        NativeOps().prepare("linear", [tensor])
+        NativeOps().prepare("linear", [unbuilt()])
 
 
 def test_tensors_of_one_type_are_stacked_and_others_refused() -> None:
@@ -142,6 +148,64 @@ def test_weights_say_in_which_runs_they_want_their_input() -> None:
     assert ops.weights.nbytes > 0
 
 
+class OneMatrix:
+    """A store for the panels of one matrix.
+
+    Args:
+        tensor: the matrix.
+        memory: room for its panels.
+    """
+
+    def __init__(self, tensor: RawTensor, memory: NDArray[np.uint8]) -> None:
+        self.name, self.memory, self.is_blank = tensor.name, memory, True
+
+    def blank(self, name: str) -> NDArray[np.uint8] | None:
+        return self.memory if self.is_blank and name == self.name else None
+
+    def panels(self, name: str) -> NDArray[np.uint8] | None:
+        return self.memory if name == self.name else None
+
+
+def aligned(num_bytes: int) -> NDArray[np.uint8]:
+    memory = np.full(num_bytes + 64, 99, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + num_bytes]
+
+
+def test_kept_panels_are_written_once_and_used_from_where_they_are() -> None:
+    kept = random_tensor(GGMLType.Q4_0, (40, 64), seed=1)
+    other = replace(random_tensor(GGMLType.Q4_0, (40, 64), seed=2), name="other")
+    ((name, num_bytes),) = panel_sizes([kept, float_tensor(np.ones(4, np.float32))])
+    assert (name, num_bytes) == (kept.name, 64 * 2 * 18)
+    store = OneMatrix(kept, aligned(num_bytes))
+    first = NativeOps(panels=store)
+    first.prepare("linear", [kept])
+    written = store.memory.copy()
+    assert not (written == 99).all()
+    assert first.weights.nbytes == num_bytes
+    store.is_blank = False
+    second = NativeOps(panels=store)
+    second.prepare("linear", [other])  # not kept: made in memory
+    second.prepare("linear", [kept])
+    assert second.weights.nbytes == 2 * num_bytes
+    assert (store.memory == written).all()
+
+
+def test_panels_that_do_not_fit_are_refused() -> None:
+    tensor = random_tensor(GGMLType.Q4_0, (40, 64))
+    ((_, num_bytes),) = panel_sizes([tensor])
+    for memory in (aligned(num_bytes - 64), aligned(num_bytes + 64)):
+        for is_blank in (True, False):
+            store = OneMatrix(tensor, memory)
+            store.is_blank = is_blank
+            with pytest.raises(ValueError, match="do not match the shape"):
+                NativeOps(panels=store).prepare("linear", [tensor])
+    crooked = OneMatrix(tensor, aligned(num_bytes + 64)[4 : 4 + num_bytes])
+    with pytest.raises(ValueError, match="aligned to 64"):
+        NativeOps(panels=crooked).prepare("linear", [tensor])
+    assert panel_sizes([unbuilt()]) == []
+
+
 def test_what_has_no_kernel_is_refused_while_recording() -> None:
     ops = NativeOps()
     embedding = ops.prepare("embedding", [random_tensor(GGMLType.F32, (4, 96))])
@@ -158,7 +222,8 @@ def test_what_has_no_kernel_is_refused_while_recording() -> None:
 def test_an_unknown_instruction_set_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"FIRSTWORD_ISA is 'sse9'.*generic"):
         NativeOps(isa="sse9")
-    assert usable_isas()[-1] == "generic"
+    assert usable_isas()[-1] == built_isas()[-1] == "generic"
+    assert [isa for isa in built_isas() if isa in usable_isas()] == usable_isas()
     for isa in usable_isas():
         assert NativeOps(isa=isa).isa == isa
     assert NativeOps(3).num_threads == 3

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from firstword.plan import hardware
-from firstword.plan.hardware import usable_cores, usable_memory
+from firstword.plan.hardware import processor_name, usable_cores, usable_memory
 
 
 @pytest.fixture
@@ -81,3 +81,12 @@ def test_an_unlimited_container_does_not_count(machine: Path) -> None:
     write(machine / "sys/fs/cgroup/memory/memory.limit_in_bytes", str(2**63 - 4096))
     write(machine / "sys/fs/cgroup/memory.max", "max")
     assert usable_memory(machine).num_bytes == 16 * 2**30
+
+
+def test_the_processor_is_named_by_itself_or_by_its_kind(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "some64")
+    assert processor_name(machine) == "some64"
+    write(machine / "proc/cpuinfo", "processor\t: 0\nmodel name\t: Some  CPU @ 2 GHz\n")
+    assert processor_name(machine) == "Some CPU @ 2 GHz"

@@ -141,6 +141,19 @@ def test_fingerprint_tells_fine_tunes_with_equal_headers_apart(tmp_path: Path) -
     assert a.fingerprint != b.fingerprint
 
 
+# The identity.
+
+
+def test_identity_is_of_one_state_of_one_file(tmp_path: Path) -> None:
+    path = write_tiny_llama(tmp_path / "m.gguf")
+    first = GGUFFile.open(path).identity
+    assert GGUFFile.open(path).identity == first
+    shutil.copy(path, tmp_path / "copy.gguf")
+    assert GGUFFile.open(tmp_path / "copy.gguf").identity != first
+    os.utime(path, ns=(1, 1))
+    assert GGUFFile.open(path).identity != first
+
+
 # Files that are not GGUF.
 
 
@@ -309,6 +322,16 @@ def test_split_files_open_as_one_from_any_part(tmp_path: Path) -> None:
         assert list(file.tensors) == [f"t{i}" for i in range(5)]
         assert dequantize(file.tensors["t4"]).tolist() == [4.0] * 8
         assert file.num_bytes == sum(p.stat().st_size for p in parts)
+
+
+def test_the_identity_of_a_split_file_is_that_of_all_its_parts(tmp_path: Path) -> None:
+    parts = write_split(tmp_path)
+    seen = {GGUFFile.open(part).identity for part in parts}
+    assert len(seen) == 1
+    for part in parts:
+        os.utime(part, ns=(1, 1))
+        seen.add(GGUFFile.open(parts[0]).identity)
+    assert len(seen) == 1 + len(parts)
 
 
 def test_a_missing_part_is_named(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def chat(
     threads: options.Threads = None,
     context: options.Context = None,
     numerics: options.Numerics = None,
+    panel_cache: options.PanelCache = True,
 ) -> None:
     """Talk with a model; /help lists the commands."""
     params = options.sampling_params(
@@ -50,7 +51,8 @@ def chat(
         stop=tuple(stop) if stop else None,
     )
     with StatusLine() as status:
-        llm = load_model(model, options.Machine(threads, numerics), context, status)
+        machine = options.Machine(threads, numerics, panel_cache)
+        llm = load_model(model, machine, context, status)
         if not raw and not llm.has_chat_template:
             raise ChatTemplateError(
                 f"{llm.name} has no chat template: it was made to continue text, not to answer. "

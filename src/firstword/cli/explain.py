@@ -43,6 +43,7 @@ def explain(
     threads: options.Threads = None,
     context: options.Context = None,
     numerics: options.Numerics = None,
+    panel_cache: options.PanelCache = True,
 ) -> None:
     """Answer a prompt and tell what happened, from its tokens to the time of each word."""
     text = options.read_prompt(prompt)
@@ -60,7 +61,10 @@ def explain(
     from firstword.trace.recorder import Recorder
 
     config = EngineConfig(
-        max_model_len=context, enable_kv_cache=kv_cache, num_top_logprobs=NUM_CANDIDATES
+        max_model_len=context,
+        enable_kv_cache=kv_cache,
+        enable_panel_cache=panel_cache,
+        num_top_logprobs=NUM_CANDIDATES,
     )
     recorder = Recorder()
     with StatusLine() as status:

@@ -32,13 +32,27 @@ def inspect(
     model: Annotated[str, typer.Argument(help="A catalogue name, a path, or hf:ORG/REPO[:FILE].")],
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
     metadata: Annotated[bool, typer.Option("--metadata", help="List all metadata.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="List the operations of a step and what they take.")
+    ] = False,
+    tokens: Annotated[
+        int | None, typer.Option(help="With --plan: count a prompt of so many tokens too.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what a model file says about itself, without loading it."""
     from firstword.weights.catalogue import resolve
     from firstword.weights.gguf import GGUFFile
 
+    if tokens is not None and not plan:
+        raise typer.BadParameter("--tokens is for --plan")
     with GGUFFile.open(resolve(model)) as file:
+        if plan:
+            from firstword.cli.inspect_plan import print_plan
+            from firstword.weights.checkpoint import Checkpoint
+
+            print_plan(Checkpoint(file), model, tokens, as_json)
+            return
         if as_json:
             print(json.dumps(_as_json(file, tensors, metadata), indent=2))
             return

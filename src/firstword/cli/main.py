@@ -9,7 +9,10 @@ from typing import Annotated
 import typer
 
 from firstword import __version__
+from firstword.cli.bench import bench
+from firstword.cli.cache import cache
 from firstword.cli.chat import chat
+from firstword.cli.doctor import doctor
 from firstword.cli.explain import explain
 from firstword.cli.inspect import inspect
 from firstword.cli.models import models
@@ -27,7 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help='Run open models on your own machine. Start here: firstword run "What is gravity?"',
 )
-for command in (run, chat, explain, plan, pull, models, inspect):
+for command in (run, chat, explain, plan, pull, models, cache, inspect, doctor, bench):
     app.command()(command)
 
 

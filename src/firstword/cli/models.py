@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from firstword.cli.cache import usage_line
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -25,7 +27,11 @@ def models(
     from firstword.weights.catalogue import CATALOGUE
 
     paths = {name: entry.find() for name, entry in CATALOGUE.items()}
-    typer.echo(_as_json(CATALOGUE, paths) if as_json else _as_table(CATALOGUE, paths))
+    if as_json:
+        typer.echo(_as_json(CATALOGUE, paths))
+    else:
+        typer.echo(_as_table(CATALOGUE, paths))
+        typer.echo(usage_line())
 
 
 def _as_json(catalogue: Mapping[str, CatalogueEntry], paths: Mapping[str, Path | None]) -> str:

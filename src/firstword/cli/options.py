@@ -49,6 +49,13 @@ Numerics = Annotated[
         metavar="KIND",
     ),
 ]
+PanelCache = Annotated[
+    bool,
+    typer.Option(
+        "--panel-cache/--no-panel-cache",
+        help="Keep prepared weights on the disk, for a faster start next time.",
+    ),
+]
 Context = Annotated[int | None, typer.Option(help="Context in tokens; otherwise the model's own.")]
 
 
@@ -59,10 +66,12 @@ class Machine:
     Args:
         threads: how many; None for the usable cores.
         numerics: the arithmetic by name; None for the fastest there is.
+        panel_cache: whether prepared weights are kept.
     """
 
     threads: int | None = None
     numerics: str | None = None
+    panel_cache: bool = True
 
 
 def checked_numerics(name: str | None) -> NumericsName | None:

@@ -37,6 +37,7 @@ def run(
     threads: options.Threads = None,
     context: options.Context = None,
     numerics: options.Numerics = None,
+    panel_cache: options.PanelCache = True,
 ) -> None:
     """Answer one prompt, word by word, on standard output."""
     text = options.read_prompt(prompt)
@@ -50,7 +51,7 @@ def run(
         stop=tuple(stop) if stop else None,
     )
     with StatusLine() as status:
-        machine = options.Machine(threads, numerics)
+        machine = options.Machine(threads, numerics, panel_cache)
         llm = load_model(model, machine, context, status)
         output = write_stream(llm.stream(make_prompt(text, system, raw), params), status)
     write_answer("\n")
@@ -69,7 +70,8 @@ def load_model(
 
     recorder = Recorder(max_events_per_request=1, max_requests=1)
     recorder.listen(PromptProgress(status))
-    return load(model, EngineConfig(max_model_len=context), recorder, machine, status)
+    config = EngineConfig(max_model_len=context, enable_panel_cache=machine.panel_cache)
+    return load(model, config, recorder, machine, status)
 
 
 def load(

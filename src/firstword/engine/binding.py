@@ -16,6 +16,8 @@ from firstword.errors import ConfigError
 from firstword.kvcache.spec import KVCacheSpec
 from firstword.models.registry import build_model
 from firstword.weights.checkpoint import Checkpoint
+from firstword.weights.panel_cache import Opened, PanelCache, not_kept
+from firstword.weights.panel_file import PanelLayout
 
 Numerics = Literal["native", "blas", "exact", "int8"]
 NUMERICS: tuple[Numerics, ...] = ("native", "blas", "exact", "int8")
@@ -29,11 +31,13 @@ class Binding:
         name: of the backend, as the explanation shows it.
         reserved_bytes: memory that it takes besides the KV pool and has not taken yet.
         new_runner: makes a runner with a KV pool of so many blocks.
+        notice: what the user should know.
     """
 
     name: str
     reserved_bytes: int
     new_runner: Callable[[int], Runner]
+    notice: str | None = None
 
 
 def choose_numerics(checkpoint: Checkpoint, config: EngineConfig) -> tuple[Numerics, str | None]:
@@ -96,15 +100,43 @@ def _bind_native(
     from firstword.ops.native import NativeOps
     from firstword.ops.native_plan import NativeModel
 
-    ops = NativeOps(num_threads)
-    network = build_model(checkpoint, ops, spec)
+    kept = _open_panels(checkpoint) if config.enable_panel_cache else Opened()
+    try:
+        ops = NativeOps(num_threads, panels=kept.file)
+        network = build_model(checkpoint, ops, spec)
+        if kept.file is not None:
+            kept.file.commit()
+    except BaseException as error:
+        if kept.file is not None:
+            kept.file.discard()
+        if not isinstance(error, OSError):
+            raise
+        # The disk did not take all of the panels: make them in memory.
+        kept = Opened(notice=not_kept(str(error)))
+        ops = NativeOps(num_threads)
+        network = build_model(checkpoint, ops, spec)
     model = NativeModel(ops, network, spec, checkpoint.config.vocab_size)
     model.reserve(config.max_num_batched_tokens, config.max_num_seqs)
     return Binding(
         name=f"native ({ops.isa})",
-        reserved_bytes=model.scratch_bytes,
+        # Pages of a mapped file count as available memory, but the weights need theirs.
+        reserved_bytes=model.scratch_bytes + (kept.file.layout.num_bytes if kept.file else 0),
         new_runner=lambda num_blocks: NativeRunner(model, ops.new_kv_pool(spec, num_blocks)),
+        notice=kept.notice,
     )
+
+
+def _open_panels(checkpoint: Checkpoint) -> Opened:
+    """The kept panels of a model, or a file to write them to, or a notice of what is wrong."""
+    from firstword.ops.native import PANEL_LAYOUT_VERSION, panel_sizes
+
+    sizes = panel_sizes(checkpoint.tensors.values())
+    layout = PanelLayout.of(checkpoint.identity, PANEL_LAYOUT_VERSION, sizes)
+    try:
+        cache = PanelCache()
+    except ConfigError as error:
+        return Opened(notice=not_kept(str(error)))
+    return cache.open(checkpoint.path, layout)
 
 
 def _bind_reference(

@@ -99,6 +99,9 @@ class Engine:
         config: limits and switches.
         recorder: receives the events; None keeps none.
         clock: seconds, monotonic.
+
+    Attributes:
+        runner: as given; another may take its place between steps, to time or to break them.
     """
 
     def __init__(
@@ -113,7 +116,7 @@ class Engine:
         self.model, self.config, self.clock = model, config, clock
         self.recorder = recorder or NullRecorder()
         self._reporter = Reporter(self.recorder, model.kv, model.cost_of, clock)
-        self._runner = runner
+        self.runner = runner
         self.kv = KVCacheManager(
             model.kv,
             model.num_blocks,
@@ -271,7 +274,7 @@ class Engine:
             params = {i: live.params for i, live in self._live.items()}
             num_candidates = self.config.num_top_logprobs
             step = build_step(output, self.model.kv, params, num_candidates)
-            result = self._runner.collect(self._runner.submit(step))
+            result = self.runner.collect(self.runner.submit(step))
             outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
             self._end_failed(outcomes)
         except BaseException:

@@ -102,6 +102,7 @@ class NativeRunner:
             sampled=sampled,
             forward_ms=(computed - start) * 1e3,
             sampling_ms=(time.perf_counter() - computed) * 1e3,
+            native_ms=self._model.native_ms + self._sampler.native_ms,
         )
         handle, self._next_handle = self._next_handle, self._next_handle + 1
         self._results[handle] = self._last = result

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Context, Decimal, localcontext
 
 from firstword.config import RopeScaling
 from firstword.ops.protocol import RopeSpec
@@ -32,7 +33,7 @@ def rope_spec(
     Returns:
         The frequencies in radians per position, and the scale of cos and sin.
     """
-    inv_freq = [theta ** (-2 * i / head_dim) for i in range(head_dim // 2)]
+    inv_freq = _series(head_dim, theta)
     factor = 1.0
     if scaling is not None:
         inv_freq = _SCALINGS[scaling.kind](inv_freq, scaling, head_dim, theta)
@@ -41,6 +42,13 @@ def rope_spec(
     if freq_factors is not None:
         inv_freq = [f / divisor for f, divisor in zip(inv_freq, freq_factors, strict=True)]
     return RopeSpec(tuple(inv_freq), interleaved=interleaved, attention_factor=factor)
+
+
+def _series(head_dim: int, theta: float) -> list[float]:
+    """theta^(-2 i / head_dim), in decimal: a library's `pow` may differ between processors."""
+    with localcontext(Context(prec=30)):
+        base = Decimal(theta)
+        return [float(base ** (Decimal(-2 * i) / head_dim)) for i in range(head_dim // 2)]
 
 
 def _default(

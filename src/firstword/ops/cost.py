@@ -245,9 +245,14 @@ class CostOps:
     ) -> tuple[Shape, Shape]:
         """(rms_norm(x + residual), x + residual); a residual of None is zero."""
         if residual is not None:
-            assert x == residual, f"add of {x} and {residual}"
-            self._count("norm", x.size, residual.size, x.size)
+            self.add(x, residual)
         return self.rms_norm(x, weight, eps), x
+
+    def add(self, x: Shape, residual: Shape) -> Shape:
+        """x + residual, which is in a register already when the norm behind it reads it."""
+        assert x == residual, f"add of {x} and {residual}"
+        self._count("norm", x.size, residual.size, x.size)
+        return x
 
     def rope(self, x: Shape, batch: ForwardBatch, spec: RopeSpec) -> Shape:
         """Rotate every head of x [T, H d] by the row's position."""

@@ -6,11 +6,12 @@ plan to the compiled module (native_plan). Not here: the arithmetic, which csrc/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 import firstword._native as _native
 from firstword.batch import ForwardBatch
@@ -20,9 +21,12 @@ from firstword.ops.native_kv import NativeKVPool
 from firstword.ops.protocol import AttentionSpec, RopeSpec, WeightRole
 from firstword.ops.record import Recorder, Recording, Symbol
 from firstword.ops.weight_types import check_built
-from firstword.quant import GGMLType, RawTensor, dequantize
+from firstword.quant import DEQUANTIZABLE, GGMLType, RawTensor, dequantize
 
 _HEAD_DIM_MULTIPLE = 16
+
+PANEL_LAYOUT_VERSION = _native.PANEL_LAYOUT_VERSION
+"""Counts the changes of what panels look like."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +44,33 @@ class NativeWeight:
     index: int
 
 
+class PanelStore(Protocol):
+    """Where panels are kept, so that a later start needs not make them."""
+
+    def blank(self, name: str) -> NDArray[np.uint8] | None:
+        """Where to write the panels of this tensor; None when they are there or not kept."""
+
+    def panels(self, name: str) -> NDArray[np.uint8] | None:
+        """The panels of this tensor, aligned to 64 bytes; None when they are not kept."""
+
+
 def activation_run(weight: NativeWeight) -> int:
     """The run length in which a matrix wants its input quantized: 32, 256, or 0 for not at all."""
     return weight.type.block_size if weight.type.block_size > 1 else 0
+
+
+def built_isas() -> list[str]:
+    """The instruction sets that this installation has kernels for, best first."""
+    return _native.built_isas()
+
+
+def panel_sizes(tensors: Iterable[RawTensor]) -> list[tuple[str, int]]:
+    """The names of the matrices among `tensors`, with the bytes of their panels."""
+    return [
+        (t.name, _native.panel_bytes(int(t.type), *t.shape))
+        for t in tensors
+        if len(t.shape) == 2 and t.type in DEQUANTIZABLE
+    ]
 
 
 def usable_isas() -> list[str]:
@@ -57,17 +85,21 @@ class NativeOps:
         num_threads: threads to compute with, the caller's included.
         isa: instruction set to compute with; "" for the best one, or the one that the environment
             variable FIRSTWORD_ISA names. All give the same bits.
+        panels: where panels are kept; None makes them in memory.
 
     Raises:
         ConfigError: the instruction set is not built or does not run here.
     """
 
-    def __init__(self, num_threads: int = 1, isa: str = "") -> None:
+    def __init__(
+        self, num_threads: int = 1, isa: str = "", panels: PanelStore | None = None
+    ) -> None:
         try:
             self.backend = _native.Backend(num_threads, isa)
         except ValueError as error:
             raise ConfigError(str(error)) from error
         self.weights = _native.Weights()
+        self._panels = panels
         self._recorder: Recorder[NativeWeight] = Recorder()
 
     @property
@@ -91,10 +123,24 @@ class NativeOps:
         if role == "vector":
             values = np.ascontiguousarray(dequantize(tensor).reshape(-1))
             return NativeWeight(tensor.shape, GGMLType.F32, self.weights.add_vector(values))
-        n, k = tensor.shape
-        data = np.ascontiguousarray(tensor.data)
-        index = self.weights.add_matrix(self.backend, int(tensor.type), n, k, data)
+        index = self._kept_matrix(tensor) if len(tensors) == 1 else None
+        if index is None:
+            n, k = tensor.shape
+            data = np.ascontiguousarray(tensor.data)
+            index = self.weights.add_matrix(self.backend, int(tensor.type), n, k, data)
         return NativeWeight(tensor.shape, tensor.type, index)
+
+    def _kept_matrix(self, tensor: RawTensor) -> int | None:
+        """The index of a matrix whose panels are kept, written first when they are not yet."""
+        if self._panels is None:
+            return None
+        n, k = tensor.shape
+        blank = self._panels.blank(tensor.name)
+        if blank is not None:
+            data = np.ascontiguousarray(tensor.data)
+            _native.repack(self.backend, int(tensor.type), n, k, data, blank)
+        panels = self._panels.panels(tensor.name)
+        return None if panels is None else self.weights.add_panels(int(tensor.type), n, k, panels)
 
     def record(
         self, model: Callable[[ForwardBatch, Any], Symbol], batch: ForwardBatch

@@ -6,6 +6,7 @@ Not here: the passes that make the plan (passes) and the choice of tokens (sampl
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from firstword.ops.native_kv import NativeKVPool
 from firstword.ops.passes import Plan, Rows, Stage, make_plan
 from firstword.ops.protocol import AttentionSpec, RopeSpec
 from firstword.ops.record import Symbol, Value
+from firstword.ops.trigonometry import cos_sin
 
 _FIRST_POSITIONS = 512  # of a rope table; doubled whenever a sequence grows beyond
 
@@ -50,6 +52,9 @@ class NativeModel:
         model: the network, bound to `ops`.
         spec: the KV groups.
         vocab_size: V.
+
+    Attributes:
+        native_ms: milliseconds that the last step spent in the compiled module.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class NativeModel:
         self._ropes = [RopeTable(rope) for rope in _rope_specs(self.plan)]
         self._windows = [group.window or 0 for group in spec.groups]
         self._native = lower(self.plan, ops)
+        self.native_ms = 0.0
 
     def __call__(self, batch: ForwardBatch, kv: NativeKVPool) -> Float32Array:
         """One forward pass -> logits [R, V] of the batch's logits rows, a copy."""
@@ -83,7 +89,10 @@ class NativeModel:
         rows = np.ascontiguousarray(wanted, dtype=np.int32)
         step = self._step(batch, rows)
         is_main = threading.current_thread() is threading.main_thread()
-        if not self._native.run(step, kv.pages, self.vocab_size, self._windows, is_main):
+        start = time.perf_counter()
+        done = self._native.run(step, kv.pages, self.vocab_size, self._windows, is_main)
+        self.native_ms = (time.perf_counter() - start) * 1e3
+        if not done:
             raise StepStoppedError("the step was stopped before its end: run its sequences again")
         buffer = self.plan.places[self.plan.result]
         values = self._native.floats(buffer, len(rows), self.vocab_size)
@@ -151,11 +160,8 @@ class RopeTable:
 
     def _compute(self, length: int) -> tuple[Float32Array, Float32Array]:
         angles = np.arange(length, dtype=np.float32)[:, None] * self._inv_freq
-        wide = angles.astype(np.float64)
-        return (
-            np.cos(wide).astype(np.float32) * self._factor,
-            np.sin(wide).astype(np.float32) * self._factor,
-        )
+        cos, sin = cos_sin(angles)
+        return cos * self._factor, sin * self._factor
 
 
 def lower(plan: Plan[NativeWeight], ops: NativeOps) -> _native.Plan:

@@ -19,6 +19,7 @@ from firstword.ops.protocol import AttentionSpec, RopeSpec, WeightRole
 from firstword.ops.reference_attention import blas_attention, exact_attention, soft_cap
 from firstword.ops.reference_linear import blas_linear, exact_linear
 from firstword.ops.reference_weight import ReferenceWeight, prepare_weight
+from firstword.ops.trigonometry import cos_sin
 from firstword.quant import RawTensor
 
 ReferenceMode = Literal["blas", "exact", "int8"]
@@ -147,10 +148,8 @@ class ReferenceOps:
             inv_freq = np.array(spec.inv_freq, dtype=np.float32)  # [d / 2]
             angles = batch.positions[:, None, None].astype(np.float32) * inv_freq
             factor = np.float32(spec.attention_factor)
-            self._rope_tables[spec] = (
-                np.cos(angles.astype(np.float64)).astype(np.float32) * factor,
-                np.sin(angles.astype(np.float64)).astype(np.float32) * factor,
-            )
+            cos, sin = cos_sin(angles)
+            self._rope_tables[spec] = cos * factor, sin * factor
         return self._rope_tables[spec]
 
     @_quiet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,15 @@ class UsableMemory:
 
     num_bytes: int
     reason: str
+
+
+def processor_name(root: Path = _ROOT) -> str:
+    """What the processor calls itself; its architecture where it does not say."""
+    for line in (_read(root / "proc/cpuinfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            return " ".join(value.split())
+    return platform.machine() or "unknown"
 
 
 def usable_cores(root: Path = _ROOT) -> UsableCores:

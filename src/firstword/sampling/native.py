@@ -5,6 +5,7 @@ Not here: how a row is chosen from; `sampler` and csrc/kernels/sample.h say that
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,10 +26,14 @@ class NativeSampler:
 
     Args:
         backend: of the compiled module.
+
+    Attributes:
+        native_ms: milliseconds that the last choice spent in the compiled module.
     """
 
     def __init__(self, backend: _native.Backend) -> None:
         self._sampler = _native.Sampler(backend)
+        self.native_ms = 0.0
 
     def sample_each(
         self, logits: Float32Array, rows: Int32Array, strategies: Sequence[SamplingRow]
@@ -43,10 +48,13 @@ class NativeSampler:
         Returns:
             R tokens, or errors where no token can be chosen.
         """
+        self.native_ms = 0.0
         if not strategies:
             return ()
         native = [_strategy(strategy) for strategy in strategies]
+        start = time.perf_counter()
         outcomes = self._sampler.sample(logits, rows, native)
+        self.native_ms = (time.perf_counter() - start) * 1e3
         return tuple(
             _outcome(outcome, strategy, logits[row])
             for outcome, strategy, row in zip(outcomes, strategies, rows, strict=True)

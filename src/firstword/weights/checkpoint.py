@@ -87,6 +87,11 @@ class Checkpoint:
         """What tells this model from others, wherever its file lies: 32 hexadecimal digits."""
         return self._file.fingerprint
 
+    @property
+    def identity(self) -> bytes:
+        """What tells this state of the file from any other; see `GGUFFile.identity`."""
+        return self._file.identity
+
     @cached_property
     def tokenizer_metadata(self) -> Mapping[str, MetadataValue]:
         """The `tokenizer.*` entries of the metadata."""

@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from math import prod
@@ -25,6 +25,7 @@ import numpy as np
 from firstword.errors import CheckpointError, UnsupportedModelError
 from firstword.quant import GGMLType, RawTensor
 from firstword.weights.gguf_values import Cursor, MetadataValue, read_value, shown
+from firstword.weights.identity import file_identity
 from firstword.weights.sniff import describe
 
 MAGIC = b"GGUF"
@@ -55,6 +56,7 @@ class _Part:
     metadata: dict[str, MetadataValue]
     tensors: dict[str, RawTensor]
     header_bytes: int
+    status: os.stat_result
 
 
 class GGUFFile:
@@ -137,10 +139,15 @@ class GGUFFile:
                 digest.update(tensor.data[:_FINGERPRINT_SAMPLE].tobytes())
         return digest.hexdigest()
 
+    @cached_property
+    def identity(self) -> bytes:
+        """What tells this state of these files from any other, for what is derived from them."""
+        return b"".join(file_identity(p.data, p.status, p.header_bytes) for p in self._parts)
+
     def close(self) -> None:
         """Let go of the file; it is unmapped when the last view of it is gone."""
         empty = memoryview(b"")
-        self._parts = [_Part(p.path, empty, p.version, {}, {}, p.header_bytes) for p in self._parts]
+        self._parts = [replace(p, data=empty, metadata={}, tensors={}) for p in self._parts]
         self._metadata = MappingProxyType({})
         self._tensors = MappingProxyType({})
 
@@ -156,7 +163,7 @@ class GGUFFile:
         self.close()
 
 
-def _map(path: Path) -> memoryview:
+def _map(path: Path) -> tuple[memoryview, os.stat_result]:
     """Map a regular file read-only. Anything else could block (a pipe) or never end (a device)."""
     try:
         status = path.stat()
@@ -169,7 +176,8 @@ def _map(path: Path) -> memoryview:
         if status.st_size == 0:
             raise CheckpointError(path, "file", describe(b""))
         with path.open("rb") as file:
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return memoryview(data), os.fstat(file.fileno())
     except (OSError, ValueError) as error:
         # ValueError: a null byte in the path, or a file cut to nothing since it was measured.
         reason = getattr(error, "strerror", None) or str(error)
@@ -177,7 +185,7 @@ def _map(path: Path) -> memoryview:
 
 
 def _read_part(path: Path) -> _Part:
-    data = _map(path)
+    data, status = _map(path)
     cursor = Cursor(path, data)
     if bytes(data[:4]) != MAGIC:
         raise CheckpointError(path, "magic", describe(bytes(data[:512])))
@@ -193,7 +201,7 @@ def _read_part(path: Path) -> _Part:
     header_bytes = cursor.position
     data_start = -(-header_bytes // alignment) * alignment
     tensors = _place(cursor, entries, data_start, alignment)
-    return _Part(path, data, version, metadata, tensors, header_bytes)
+    return _Part(path, data, version, metadata, tensors, header_bytes, status)
 
 
 def _bad_version(path: Path, version: int) -> CheckpointError:

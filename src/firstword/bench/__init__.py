@@ -1,0 +1,1 @@
+"""How fast a model runs here: cases, their measurement, the machine's limits and the report."""
