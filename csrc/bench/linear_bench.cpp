@@ -34,7 +34,8 @@ struct Type {
 };
 constexpr Type kTypes[] = {{"Q4_0", 2},  {"Q4_1", 3},  {"Q5_0", 6},  {"Q5_1", 7},
                            {"Q8_0", 8},  {"Q4_K", 12}, {"Q5_K", 13}, {"Q6_K", 14},
-                           {"F16", 1},   {"BF16", 30}, {"F32", 0}};
+                           {"Q2_K", 10}, {"Q3_K", 11}, {"IQ4_NL", 20}, {"IQ4_XS", 23},
+                           {"MXFP4", 39}, {"F16", 1},  {"BF16", 30}, {"F32", 0}};
 constexpr int64_t kWeightBytes = 96 << 20;
 constexpr double kMacsPerRun = 3e9;
 
@@ -137,7 +138,7 @@ void measure(Linear* linear, const Type& type, int64_t n, int64_t k) {
       std::sort(seconds, seconds + 5);
       const double bytes = static_cast<double>(weights.bytes);
       const double macs = static_cast<double>(n * k * t);
-      std::printf("%-4s %5d x %-5d %3d tokens %d threads %9.1f us %6.1f GB/s %6.1f (%.1f) GMAC/s\n",
+      std::printf("%-6s %5d x %-5d %3d tokens %d threads %9.1f us %6.1f GB/s %6.1f (%.1f) GMAC/s\n",
                   type.name, static_cast<int>(n), static_cast<int>(k), static_cast<int>(t), threads,
                   1e6 * seconds[2], 1e-9 * bytes / seconds[2], 1e-9 * macs / seconds[2],
                   1e-9 * macs / seconds[0]);

@@ -110,10 +110,6 @@ void bind_backend(nb::module_& m) {
   m.attr("PANEL_LAYOUT_VERSION") = kPanelLayoutVersion;
   m.def("panel_bytes", &matrix_panel_bytes, "ggml_type"_a, "n"_a, "k"_a);
   m.def("repack", &repack_into, "backend"_a, "ggml_type"_a, "n"_a, "k"_a, "data"_a, "panels"_a);
-  m.def("has_panels", [](int32_t ggml_type) {
-    Format format;
-    return panel_format(ggml_type, &format);
-  }, "ggml_type"_a);
 }
 
 }  // namespace fw

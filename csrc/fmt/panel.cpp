@@ -12,8 +12,10 @@ struct FormatInfo {
 constexpr FormatInfo kFormats[] = {
     {32, 576, ActivationKind::A32},     {32, 640, ActivationKind::A32},
     {32, 704, ActivationKind::A32},     {32, 768, ActivationKind::A32},
-    {32, 1088, ActivationKind::A32},    {256, 4608, ActivationKind::A256},
-    {256, 5632, ActivationKind::A256},  {256, 6720, ActivationKind::A256},
+    {32, 1088, ActivationKind::A32},    {32, 1152, ActivationKind::A32},
+    {256, 2688, ActivationKind::A256},  {256, 3648, ActivationKind::A256},
+    {256, 4608, ActivationKind::A256},  {256, 5632, ActivationKind::A256},
+    {256, 6720, ActivationKind::A256},  {256, 8512, ActivationKind::A256},
     {1, 64, ActivationKind::F32},       {1, 64, ActivationKind::F32},
     {1, 128, ActivationKind::F32},
 };

@@ -29,18 +29,20 @@ void put_nibbles(const uint32_t (&codes)[8], uint8_t* p) {
   }
 }
 
-void put_fifth_bits(const uint32_t (&codes)[8], uint8_t* p) {
+// Bit `bit` of each code.
+void put_bits(const uint32_t (&codes)[8], int bit, uint8_t* p) {
   uint32_t word = 0;
 #pragma GCC unroll 8
-  for (int g = 0; g < 8; ++g) word |= (codes[g] >> 4 & 0x01010101) << g;
+  for (int g = 0; g < 8; ++g) word |= (codes[g] >> bit & 0x01010101) << g;
   store32(p, word);
 }
 
-void put_bit_pairs(const uint32_t (&codes)[8], uint8_t* p) {
+// Bits `bit` and `bit` + 1 of each code.
+void put_bit_pairs(const uint32_t (&codes)[8], int bit, uint8_t* p) {
   for (int plane = 0; plane < 2; ++plane) {
     uint32_t word = 0;
 #pragma GCC unroll 8
-    for (int g = 0; g < 4; ++g) word |= (codes[4 * plane + g] >> 4 & 0x03030303) << 2 * g;
+    for (int g = 0; g < 4; ++g) word |= (codes[4 * plane + g] >> bit & 0x03030303) << 2 * g;
     store32(p + plane * kGroupBytes, word);
   }
 }
@@ -79,6 +81,76 @@ void put_block8(const uint8_t* src, uint8_t* dst, int64_t row) {
   std::memcpy(dst + 2 * row, src, 2);
 #pragma GCC unroll 8
   for (int g = 0; g < 8; ++g) std::memcpy(dst + 64 + g * kGroupBytes + 4 * row, src + 2 + 4 * g, 4);
+}
+
+// The values of IQ4_NL and IQ4_XS, and those of MXFP4 doubled.
+constexpr int8_t kNonlinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                   1,    13,   25,  38,  53,  69,  89,  113};
+constexpr int8_t kE2M1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+// 32 values of a table. src: 16 bytes, values 0 .. 15 in the low nibbles. dst: the row's first.
+void put_table_run(const uint8_t* src, const int8_t (&table)[16], uint8_t* dst) {
+  for (int k = 0; k < 32; ++k) {
+    const int code = src[k % 16] >> (k < 16 ? 0 : 4) & 15;
+    dst[k / 4 * kGroupBytes + k % 4] = static_cast<uint8_t>(table[code]);
+  }
+}
+
+void put_block4nl(const uint8_t* src, uint8_t* dst, int64_t row) {
+  std::memcpy(dst + 2 * row, src, 2);
+  put_table_run(src + 2, kNonlinear, dst + 64 + 4 * row);
+}
+
+// The scale is half of 2^(e - 127), as the table is doubled; subnormal where e is 0 or 1.
+void put_block_mxfp4(const uint8_t* src, uint8_t* dst, int64_t row) {
+  const uint32_t e = src[0];
+  store32(dst + 4 * row, e < 2 ? 0x00200000u << e : (e - 1) << 23);
+  put_table_run(src + 1, kE2M1, dst + 128 + 4 * row);
+}
+
+void put_block4xs(const uint8_t* src, uint8_t* dst, int64_t row) {
+  std::memcpy(dst + 2 * row, src, 2);
+  for (int j = 0; j < 8; ++j) {  // upper two bits in bytes 2 and 3, low nibbles in 4 .. 7
+    const int high = src[2 + j / 4] >> 2 * (j % 4) & 3;
+    const int low = src[4 + j / 2] >> 4 * (j % 2) & 15;
+    dst[64 + j * kPanelRows + row] = static_cast<uint8_t>((low | high << 4) - 32);
+    put_table_run(src + 8 + 16 * j, kNonlinear, dst + 320 + j * 8 * kGroupBytes + 4 * row);
+  }
+}
+
+void put_block2k(const uint8_t* src, uint8_t* dst, int64_t row) {
+  std::memcpy(dst + 2 * row, src + 80, 2);
+  std::memcpy(dst + 64 + 2 * row, src + 82, 2);
+  for (int i = 0; i < 16; ++i) dst[128 + i * kPanelRows + row] = src[i];
+  uint8_t* quants = dst + 640 + 4 * row;
+  for (int j = 0; j < 8; ++j) {
+    const uint8_t* pairs = src + 16 + 32 * (j / 4);
+    uint32_t codes[8];
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; ++g) codes[g] = load32(pairs + 4 * g) >> 2 * (j % 4);
+    put_bit_pairs(codes, 0, quants + 2 * j * kGroupBytes);
+  }
+}
+
+void put_block3k(const uint8_t* src, uint8_t* dst, int64_t row) {
+  std::memcpy(dst + 2 * row, src + 108, 2);
+  for (int i = 0; i < 16; ++i) {  // eight bytes of nibbles, then four of upper pairs of bits
+    const int low = src[96 + i % 8] >> (i < 8 ? 0 : 4) & 15;
+    const int high = src[104 + i % 4] >> 2 * (i / 4) & 3;
+    dst[64 + i * kPanelRows + row] = static_cast<uint8_t>((low | high << 4) - 32);
+  }
+  uint8_t* quants = dst + 576 + 4 * row;
+  for (int j = 0; j < 8; ++j) {
+    const uint8_t* pairs = src + 32 + 32 * (j / 4);
+    uint32_t codes[8];
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; ++g) {
+      codes[g] = load32(pairs + 4 * g) >> 2 * (j % 4) & 0x03030303;
+      codes[g] |= (load32(src + 4 * g) >> j & 0x01010101) << 2;
+    }
+    put_bit_pairs(codes, 0, quants + 2 * j * kGroupBytes);
+    put_bits(codes, 2, quants + (16 + j) * kGroupBytes);
+  }
 }
 
 // The scales and mins of a K block: 12 bytes of the file to the planes `low` and `top`.
@@ -120,7 +192,7 @@ void put_block45k(const uint8_t* src, uint8_t* dst, int64_t row) {
       if (kFifth) codes[g] |= (load32(fifth + 4 * g) >> j & 0x01010101) << 4;
     }
     put_nibbles(codes, quants + j * 4 * kGroupBytes);
-    if (kFifth) put_fifth_bits(codes, quants + (32 + j) * kGroupBytes);
+    if (kFifth) put_bits(codes, 4, quants + (32 + j) * kGroupBytes);
   }
 }
 
@@ -138,7 +210,7 @@ void put_block6k(const uint8_t* src, uint8_t* dst, int64_t row) {
       codes[g] |= (load32(pairs + 4 * g) >> 2 * (j % 4) & 0x03030303) << 4;
     }
     put_nibbles(codes, quants + j * 4 * kGroupBytes);
-    put_bit_pairs(codes, quants + (32 + 2 * j) * kGroupBytes);
+    put_bit_pairs(codes, 4, quants + (32 + 2 * j) * kGroupBytes);
   }
 }
 
@@ -154,33 +226,20 @@ void put_value(const uint8_t* src, uint8_t* dst, int64_t row) {
   }
 }
 
-template <Format F>
-void put_block(const uint8_t* src, uint8_t* dst, int64_t row) {
-  if constexpr (F == Format::P8_0) {
-    put_block8(src, dst, row);
-  } else if constexpr (F == Format::P4_K || F == Format::P5_K) {
-    put_block45k<F>(src, dst, row);
-  } else if constexpr (F == Format::P6_K) {
-    put_block6k(src, dst, row);
-  } else if constexpr (F == Format::PF16 || F == Format::PBF16 || F == Format::PF32) {
-    put_value<F>(src, dst, row);
-  } else {
-    put_block32<F>(src, dst, row);
-  }
-}
-
 // The first `rows` rows of a panel; src: the first of them.
 using PutPanel = void(const uint8_t* src, int64_t rows, int64_t blocks, uint8_t* dst);
 
+using PutBlock = void(const uint8_t* src, uint8_t* dst, int64_t row);
+
 // Tiles of a few blocks keep what the rows write to, 4 bytes here and there, in the L1 cache.
-template <Format F, int64_t kBytes, int64_t kTile>
+template <Format F, PutBlock kPutBlock, int64_t kBytes, int64_t kTile>
 void put_panel(const uint8_t* src, int64_t rows, int64_t blocks, uint8_t* dst) {
   const int64_t block_bytes = panel_block_bytes(F);
   for (int64_t first = 0; first < blocks; first += kTile) {
     const int64_t last = first + kTile < blocks ? first + kTile : blocks;
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t block = first; block < last; ++block) {
-        put_block<F>(src + (row * blocks + block) * kBytes, dst + block * block_bytes, row);
+        kPutBlock(src + (row * blocks + block) * kBytes, dst + block * block_bytes, row);
       }
     }
   }
@@ -194,18 +253,29 @@ struct TypeInfo {
   PutPanel* put_panel;
 };
 
-template <Format F, int64_t kColumns, int64_t kBytes, int64_t kTile>
+template <Format F, PutBlock kPutBlock, int64_t kColumns, int64_t kBytes>
 constexpr TypeInfo type_info(int32_t type) {
-  return {type, F, kColumns, kBytes, put_panel<F, kBytes, kTile>};
+  constexpr int64_t kTile = kColumns == 256 ? 1 : (kColumns == 32 ? 8 : 128);
+  return {type, F, kColumns, kBytes, put_panel<F, kPutBlock, kBytes, kTile>};
 }
 
 constexpr TypeInfo kTypes[] = {
-    type_info<Format::PF32, 1, 4, 128>(0),    type_info<Format::PF16, 1, 2, 128>(1),
-    type_info<Format::P4_0, 32, 18, 8>(2),    type_info<Format::P4_1, 32, 20, 8>(3),
-    type_info<Format::P5_0, 32, 22, 8>(6),    type_info<Format::P5_1, 32, 24, 8>(7),
-    type_info<Format::P8_0, 32, 34, 8>(8),    type_info<Format::P4_K, 256, 144, 1>(12),
-    type_info<Format::P5_K, 256, 176, 1>(13), type_info<Format::P6_K, 256, 210, 1>(14),
-    type_info<Format::PBF16, 1, 2, 128>(30),
+    type_info<Format::PF32, put_value<Format::PF32>, 1, 4>(0),
+    type_info<Format::PF16, put_value<Format::PF16>, 1, 2>(1),
+    type_info<Format::P4_0, put_block32<Format::P4_0>, 32, 18>(2),
+    type_info<Format::P4_1, put_block32<Format::P4_1>, 32, 20>(3),
+    type_info<Format::P5_0, put_block32<Format::P5_0>, 32, 22>(6),
+    type_info<Format::P5_1, put_block32<Format::P5_1>, 32, 24>(7),
+    type_info<Format::P8_0, put_block8, 32, 34>(8),
+    type_info<Format::P2_K, put_block2k, 256, 84>(10),
+    type_info<Format::P3_K, put_block3k, 256, 110>(11),
+    type_info<Format::P4_K, put_block45k<Format::P4_K>, 256, 144>(12),
+    type_info<Format::P5_K, put_block45k<Format::P5_K>, 256, 176>(13),
+    type_info<Format::P6_K, put_block6k, 256, 210>(14),
+    type_info<Format::P8_0, put_block4nl, 32, 18>(20),
+    type_info<Format::P8_K, put_block4xs, 256, 136>(23),
+    type_info<Format::PBF16, put_value<Format::PBF16>, 1, 2>(30),
+    type_info<Format::P8_F, put_block_mxfp4, 32, 17>(39),
 };
 
 const TypeInfo* find(int32_t type) {

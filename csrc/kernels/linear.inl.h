@@ -105,7 +105,8 @@ constexpr bool is_float(Format f) {
   return f == Format::PF16 || f == Format::PBF16 || f == Format::PF32;
 }
 constexpr bool is_wide(Format f) {
-  return f == Format::P4_K || f == Format::P5_K || f == Format::P6_K;
+  return f == Format::P2_K || f == Format::P3_K || f == Format::P4_K || f == Format::P5_K ||
+         f == Format::P6_K || f == Format::P8_K;
 }
 
 template <Format F>
@@ -127,9 +128,13 @@ inline void run_work(const Work& work, Scratch* scratch) {
     case Format::P5_0: return run<Format::P5_0>(work, scratch);
     case Format::P5_1: return run<Format::P5_1>(work, scratch);
     case Format::P8_0: return run<Format::P8_0>(work, scratch);
+    case Format::P8_F: return run<Format::P8_F>(work, scratch);
+    case Format::P2_K: return run<Format::P2_K>(work, scratch);
+    case Format::P3_K: return run<Format::P3_K>(work, scratch);
     case Format::P4_K: return run<Format::P4_K>(work, scratch);
     case Format::P5_K: return run<Format::P5_K>(work, scratch);
     case Format::P6_K: return run<Format::P6_K>(work, scratch);
+    case Format::P8_K: return run<Format::P8_K>(work, scratch);
     case Format::PF16: return run<Format::PF16>(work, scratch);
     case Format::PBF16: return run<Format::PBF16>(work, scratch);
     case Format::PF32: return run<Format::PF32>(work, scratch);

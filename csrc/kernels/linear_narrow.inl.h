@@ -15,6 +15,7 @@ constexpr NarrowLayout narrow_layout(Format format) {
     case Format::P4_1: return {4, 0, true, 128, 0, 640};
     case Format::P5_0: return {5, 16, false, 64, 576, 704};
     case Format::P5_1: return {5, 0, true, 128, 640, 768};
+    case Format::P8_F: return {8, kSignedOffset, false, 128, 0, 1152};
     default: return {8, kSignedOffset, false, 64, 0, 1088};  // P8_0
   }
 }
@@ -29,7 +30,11 @@ struct PackedNarrow {
   FW_INLINE Packed<kLayout.bits> weights() const {
     return {block + kLayout.quants + 64 * half, block + kLayout.high + 64 * half};
   }
-  FW_INLINE Floats d(int v) const { return load_halves(block + 32 * half + 2 * kLanes * v); }
+  FW_INLINE Floats d(int v) const {
+    const int64_t row = 16 * half + kLanes * v;
+    if constexpr (F == Format::P8_F) return load(reinterpret_cast<const float*>(block) + row);
+    return load_halves(block + 2 * row);
+  }
   FW_INLINE Floats m(int v) const { return load_halves(block + 64 + 32 * half + 2 * kLanes * v); }
 };
 

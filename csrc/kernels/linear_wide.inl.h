@@ -3,18 +3,23 @@
 // Where the parts of a block are; see fmt/panel.h.
 struct WideLayout {
   int bits;
+  int32_t offset;        // codes are that much above the quants: 0 or 2^(bits - 1)
   int groups;            // scales per run of 32 columns
   bool mins;
   int64_t quants, high;  // first byte of the quants, of the upper bits
+  int64_t run_quants;    // bytes of quants per run
   int64_t run_high;      // bytes of upper bits per run
   int64_t bytes;
 };
 
 constexpr WideLayout wide_layout(Format format) {
   switch (format) {
-    case Format::P4_K: return {4, 1, true, 512, 0, 0, 4608};
-    case Format::P5_K: return {5, 1, true, 512, 4608, 128, 5632};
-    default: return {6, 2, false, 576, 4672, 256, 6720};  // P6_K
+    case Format::P2_K: return {2, 0, 2, true, 640, 0, 256, 0, 2688};
+    case Format::P3_K: return {3, 4, 2, false, 576, 2624, 256, 128, 3648};
+    case Format::P4_K: return {4, 0, 1, true, 512, 0, 512, 0, 4608};
+    case Format::P5_K: return {5, 0, 1, true, 512, 4608, 512, 128, 5632};
+    case Format::P6_K: return {6, 32, 2, false, 576, 4672, 512, 256, 6720};
+    default: return {8, kSignedOffset, 1, false, 320, 0, 1024, 0, 8512};  // P8_K
   }
 }
 
@@ -26,12 +31,14 @@ struct PackedWide {
   int64_t half;
 
   FW_INLINE Packed<kLayout.bits> weights(int64_t run) const {
-    return {block + kLayout.quants + 512 * run + 64 * half,
+    return {block + kLayout.quants + kLayout.run_quants * run + 64 * half,
             block + kLayout.high + kLayout.run_high * run + 64 * half};
   }
   // Asks for a share of the next block; its 2 x 8 half runs have one each. The planes of a block
-  // are too many streams for the hardware: this made P6_K and one token 1.6 times as fast.
+  // are too many streams for the hardware: this made P6_K and one token 1.6 times as fast. P8_K has
+  // one stream, which it made a fifth slower.
   FW_INLINE void prefetch_next(int64_t run) const {
+    if constexpr (kLayout.bits == 8) return;
     constexpr int64_t kShare = (kLayout.bytes / 16 + 63) / 64 * 64;
     prefetch(block + kLayout.bytes + (8 * half + run) * kShare, kShare);
   }
@@ -68,8 +75,24 @@ inline void unpack_scales_45k(const uint8_t* block, int64_t half, Scratch* scrat
   }
 }
 
-// P6_K: the scales as pairs of equal integers, and as pairs of neighbours to correct the offset.
-inline void unpack_scales_6k(const uint8_t* block, int64_t half, Scratch* scratch) {
+// P2_K: the scales as pairs of equal integers, the mins as pairs of neighbours.
+inline void unpack_scales_2k(const uint8_t* block, int64_t half, Scratch* scratch) {
+  FW_UNROLL for (int j = 0; j < 8; ++j) {
+    FW_UNROLL for (int v = 0; v < kHalfVectors; ++v) {
+      const uint8_t* p = block + 128 + 64 * j + 16 * half + kLanes * v;
+      const Ints first = load_bytes(p), second = load_bytes(p + 32);
+      const Ints first_scale = bit_and(first, splat(15)), second_scale = bit_and(second, splat(15));
+      int32_t* scale = scratch->scale + 32 * j + kLanes * v;
+      store(scale, bit_or(first_scale, shift_left(first_scale, 16)));
+      store(scale + 16, bit_or(second_scale, shift_left(second_scale, 16)));
+      const Ints mins = bit_or(shift_right(first, 4), shift_left(shift_right(second, 4), 16));
+      store(scratch->correction + 16 * j + kLanes * v, mins);
+    }
+  }
+}
+
+// P3_K and P6_K: the scales as pairs of equal integers, and of neighbours to correct the offset.
+inline void unpack_scales_36k(const uint8_t* block, int64_t half, Scratch* scratch) {
   const Ints low = splat(0xffff);
   FW_UNROLL for (int j = 0; j < 8; ++j) {
     FW_UNROLL for (int v = 0; v < kHalfVectors; ++v) {
@@ -84,16 +107,32 @@ inline void unpack_scales_6k(const uint8_t* block, int64_t half, Scratch* scratc
   }
 }
 
+// P8_K: the scales as pairs of equal integers, which correct the offset too.
+inline void unpack_scales_8k(const uint8_t* block, int64_t half, Scratch* scratch) {
+  FW_UNROLL for (int j = 0; j < 8; ++j) {
+    FW_UNROLL for (int v = 0; v < kHalfVectors; ++v) {
+      const Ints scale = load_signed_bytes(block + 64 + 32 * j + 16 * half + kLanes * v);
+      const Ints pair = bit_or(bit_and(scale, splat(0xffff)), shift_left(scale, 16));
+      store(scratch->scale + 16 * j + kLanes * v, pair);
+      store(scratch->correction + 16 * j + kLanes * v, pair);
+    }
+  }
+}
+
 template <Format F>
 FW_INLINE void unpack_scales(const uint8_t* block, int64_t half, Scratch* scratch) {
-  if constexpr (F == Format::P6_K) {
-    unpack_scales_6k(block, half, scratch);
+  if constexpr (F == Format::P2_K) {
+    unpack_scales_2k(block, half, scratch);
+  } else if constexpr (F == Format::P3_K || F == Format::P6_K) {
+    unpack_scales_36k(block, half, scratch);
+  } else if constexpr (F == Format::P8_K) {
+    unpack_scales_8k(block, half, scratch);
   } else {
     unpack_scales_45k(block, half, scratch);
   }
 }
 
-// Sums of 16 codes of T tokens times the corrections: sum of mins (P4_K, P5_K) or of scales (P6_K).
+// Sums of 16 codes of T tokens times the corrections: mins, or scales where codes have an offset.
 template <int T>
 FW_INLINE void correction_sums(const int16_t* sums, int64_t stride, const int32_t* correction,
                                Ints (&total)[kHalfVectors][T]) {
@@ -129,12 +168,16 @@ FW_INLINE void add_wide_block(const Activations& a, const Source& source, int64_
     add_scaled_run<kLayout.bits, V, T>(source.weights(j), a.q256 + 256 * at + 32 * j, 256 * stride,
                                        scale, isum);
   }
-  correction_sums<T>(a.sum256 + 16 * at, 16 * stride, scratch->correction, total);
+  if constexpr (kLayout.mins || kLayout.offset != 0) {
+    correction_sums<T>(a.sum256 + 16 * at, 16 * stride, scratch->correction, total);
+  }
   FW_UNROLL for (int t = 0; t < T; ++t) {
     const Floats scale = splat(a.d256[at + t * stride]);
     FW_UNROLL for (int v = 0; v < V; ++v) {
       Ints exact = isum[v][t];
-      if constexpr (!kLayout.mins) exact = sub(exact, shift_left(total[v][t], 5));
+      if constexpr (kLayout.offset != 0) {
+        exact = sub(exact, shift_left(total[v][t], kLayout.bits - 1));
+      }
       Floats acc = fmadd(mul(source.d(v), scale), to_floats(exact), tile->acc[v][t]);
       if constexpr (kLayout.mins) {
         acc = fnmadd(mul(source.dmin(v), scale), to_floats(total[v][t]), acc);

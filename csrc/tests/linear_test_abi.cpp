@@ -40,6 +40,10 @@ int32_t fwt_supported(int32_t isa) {
   return isa == 0;
 }
 
+int32_t fwt_panel_format(int32_t type) {
+  return static_cast<int32_t>(panels(type, nullptr, 0, 0).format);
+}
+
 int64_t fwt_panel_bytes(int32_t type, int64_t n, int64_t k) {
   const fw::Panels w = panels(type, nullptr, n, k);
   return fw::panel_bytes(w.format, n, k);

@@ -66,6 +66,18 @@ def test_says_what_the_file_is(invoke: Invoke, llama: Path) -> None:
     assert shown["tensor types"].startswith("Q8_0: 104,448 bytes in 16 tensors")
 
 
+def test_weights_that_grow_when_they_are_loaded(
+    invoke: Invoke, llama: Path, tmp_path: Path
+) -> None:
+    assert "in memory" not in facts(invoke(llama))
+    grown = write_tiny_llama(tmp_path / "grown.gguf", dtype=GGMLType.IQ4_NL)
+    shown = facts(invoke(grown))
+    assert shown["tensor types"].startswith("IQ4_NL: 55,296 bytes")
+    # The same 98,304 values take as much as in Q8_0, and the five norms 4 bytes a value.
+    assert shown["in memory"] == "105,728 bytes of tensors in all"
+    assert json.loads(invoke(grown, "--json"))["memory_bytes"] == 105_728
+
+
 def test_a_window_and_no_template(invoke: Invoke, tmp_path: Path) -> None:
     shown = facts(invoke(write_tiny_gemma3(tmp_path / "m.gguf")))
     assert shown["window"] == "48 tokens in some layers"

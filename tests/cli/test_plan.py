@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from firstword.quant import GGMLType
 from tests.cli.commands import Terminal
+from tests.weights.tiny_gguf import write_tiny_llama
 
 LLAMA_8B = {
     "model_type": "llama",
@@ -42,6 +44,17 @@ def test_json_has_the_same_numbers(terminal: Terminal, config: str) -> None:
     assert values["kv_bytes_per_token"] == 131_072
     assert values["kv_bytes_without_grouping"] == 4 * 131_072
     assert values["weight_bytes"] == 2 * values["num_parameters"] == 16_060_522_496
+
+
+def test_weights_that_grow_when_they_are_loaded(
+    terminal: Terminal, config: str, tmp_path: Path
+) -> None:
+    assert "in memory" not in terminal.run("plan", config).stdout
+    path = str(write_tiny_llama(tmp_path / "grown.gguf", dtype=GGMLType.IQ4_NL))
+    assert "105,728 bytes, as the compiled kernels keep them" in terminal.run("plan", path).stdout
+    values = json.loads(terminal.run("plan", path, "--json").stdout)
+    assert values["memory_bytes"] == 105_728
+    assert values["total_bytes"] == 105_728 + values["kv_bytes_all_users"]
 
 
 def test_a_folder_with_a_config_will_do(terminal: Terminal, config: str) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firstword.batch import Float32Array
-from firstword.quant import GGMLType, RawTensor
+from firstword.quant import INTEGER_TYPES, GGMLType, RawTensor
 
 CSRC = Path(__file__).parents[2] / "csrc"
 FLAGS = (
@@ -38,7 +38,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "tests/linear_test_abi.cpp": (),
 }
 ISAS = ("generic", "avx2", "avx512")
-A256_TYPES = frozenset({GGMLType.Q4_K, GGMLType.Q5_K, GGMLType.Q6_K})
+A256_TYPES = frozenset(t for t in INTEGER_TYPES if t.block_size == 256)
 FLOAT_TYPES = frozenset({GGMLType.F32, GGMLType.F16, GGMLType.BF16})
 
 
@@ -211,7 +211,13 @@ class LinearCall:
         for i, (w, out) in enumerate(zip(weights, self.outputs, strict=True)):
             bias = None if biases is None else biases[i]
             self._args.segment[i] = _Segment(
-                _pointer(w.data), _format(w.type), w.n, w.k, None, _pointer(out), w.n
+                _pointer(w.data),
+                self._c.fwt_panel_format(int(w.type)),
+                w.n,
+                w.k,
+                None,
+                _pointer(out),
+                w.n,
             )
             if bias is not None:
                 self._args.segment[i].bias = _pointer(bias)
@@ -248,11 +254,6 @@ def _compile(folder: Path, flags: Sequence[str]) -> list[Path]:
     failed = [target.stem for target, job in jobs if job.wait() != 0]
     assert not failed, f"not compiled: {failed}"
     return [target for target, _ in jobs]
-
-
-def _format(ggml_type: GGMLType) -> int:
-    order = "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K F16 BF16 F32".split()
-    return order.index(ggml_type.name)
 
 
 def _int64(value: int) -> ctypes.c_int64:

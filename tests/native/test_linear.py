@@ -17,7 +17,7 @@ from tests.ops.builders import HALVES, float_tensor, normal, random_tensor
 
 pytestmark = pytest.mark.skipif(not can_build(), reason="needs x86-64 and g++")
 
-NARROW = [GGMLType.Q4_0, GGMLType.Q4_1, GGMLType.Q5_0, GGMLType.Q5_1, GGMLType.Q8_0]
+NARROW = sorted(INTEGER_TYPES - A256_TYPES)
 WIDE = sorted(A256_TYPES)
 FLOATS = sorted(FLOAT_TYPES)
 TYPES = NARROW + WIDE + FLOATS
@@ -155,6 +155,8 @@ def odd_scales(ggml_type: GGMLType) -> RawTensor:
     tensor = random_tensor(ggml_type, (40, 512))
     data = tensor.data.copy().reshape(-1, ggml_type.type_size)
     rng = np.random.default_rng(3)
+    if ggml_type == GGMLType.MXFP4:  # powers of two from 2^-128 to 2^127
+        data[:, :1] = rng.choice(np.array([0, 1, 2, 120, 254, 255], np.uint8), (len(data), 1))
     for start in HALVES[ggml_type]:
         chosen = rng.choice(values, (len(data), 1), p=[0.01] * 3 + [0.97 / 6] * 6)
         data[:, start : start + 2] = chosen.astype("<f2").view(np.uint8)

@@ -26,6 +26,9 @@ HALVES = {
     GGMLType.Q4_K: (0, 2),
     GGMLType.Q5_K: (0, 2),
     GGMLType.Q6_K: (208,),
+    GGMLType.IQ4_NL: (0,),
+    GGMLType.IQ4_XS: (0,),
+    GGMLType.MXFP4: (),
 }
 
 
@@ -54,6 +57,8 @@ def random_tensor(
     for start in HALVES[ggml_type]:
         scales = rng.normal(0, 0.01, (num_blocks, 1)).astype("<f2")
         data[:, start : start + 2] = scales.view(np.uint8)
+    if ggml_type == GGMLType.MXFP4:  # the exponent of a power of two
+        data[:, :1] = rng.integers(116, 122, (num_blocks, 1))
     return RawTensor(name, shape, ggml_type, data.reshape(-1))
 
 

@@ -108,6 +108,14 @@ def test_parameters_and_bytes_of_the_weights() -> None:
     assert ops.total_weight_bytes == V * D * Q8_0 + 2 * LINEAR * Q4_1 + NORMS
 
 
+def test_weights_count_as_they_lie_in_panels() -> None:
+    ops = CostOps()
+    raw = tensor("w", 32, 64, ggml_type=GGMLType.IQ4_NL)
+    weight = ops.prepare("linear", [raw])
+    assert ops.total_weight_bytes == raw.nbytes == 32 * 2 * 18
+    assert ops.total_memory_bytes == weight.nbytes == 32 * 2 * 34
+
+
 def test_a_prompt() -> None:
     cost = toy_cost((0, 100))
     rows_of_the_window = 48 * 49 // 2 + 52 * 48

@@ -17,13 +17,12 @@ from firstword.ops.native import (
     NativeOps,
     activation_run,
     built_isas,
-    is_native_type,
     panel_sizes,
-    types_without_kernel,
     usable_isas,
 )
 from firstword.ops.passes import make_plan
-from firstword.quant import GGMLType, RawTensor
+from firstword.ops.weight_types import memory_bytes
+from firstword.quant import DEQUANTIZABLE, GGMLType, RawTensor
 from tests.harness import Model
 from tests.logits import chunk_batch, chunks_of_logits
 from tests.ops.builders import attention_spec, float_tensor, random_tensor, same_bits
@@ -38,12 +37,17 @@ FILES: dict[str, tuple[str, TinyOptions]] = {
     "llama BF16": ("llama", {"dtype": GGMLType.BF16}),
     "llama Q4_0": ("llama", {"dtype": GGMLType.Q4_0}),
     "llama Q8_0": ("llama", {"dtype": GGMLType.Q8_0}),
+    "llama MXFP4": ("llama", {"dtype": GGMLType.MXFP4}),
+    "llama Q2_K": ("llama", {"dtype": GGMLType.Q2_K, **WIDE}),
+    "llama Q3_K": ("llama", {"dtype": GGMLType.Q3_K, **WIDE}),
+    "llama IQ4_XS": ("llama", {"dtype": GGMLType.IQ4_XS, **WIDE}),
     "llama Q4_K": ("llama", {"dtype": GGMLType.Q4_K, **WIDE}),
     "llama Q5_K": ("llama", {"dtype": GGMLType.Q5_K, **WIDE}),
     "qwen2 Q4_1": ("llama", {"dtype": GGMLType.Q4_1, "architecture": "qwen2"}),
     "qwen3 Q6_K": ("llama", {"dtype": GGMLType.Q6_K, "architecture": "qwen3", **WIDE}),
     "gemma3 Q5_0": ("gemma3", {"dtype": GGMLType.Q5_0}),
     "gemma3 Q5_1": ("gemma3", {"dtype": GGMLType.Q5_1}),
+    "gemma3 IQ4_NL": ("gemma3", {"dtype": GGMLType.IQ4_NL}),
     "gemma3 F16": ("gemma3", {"dtype": GGMLType.F16}),
 }
 
@@ -111,13 +115,21 @@ def test_recordings_do_not_depend_on_the_batch(path: Path) -> None:
     assert make_plan(one, activation_run) == make_plan(many, activation_run)
 
 
-def test_a_type_without_panels_is_refused_with_a_way_out() -> None:
-    tensor = random_tensor(GGMLType.Q3_K, (4, 256))
-    assert not is_native_type(GGMLType.Q3_K)
-    with pytest.raises(UnsupportedModelError, match=r'type Q3_K has no compiled.*numerics="blas"'):
-        NativeOps().prepare("linear", [tensor])
-    vector = float_tensor(np.ones(4, np.float32))
-    assert types_without_kernel([tensor, vector, random_tensor(GGMLType.Q4_0, (4, 32))]) == ["Q3_K"]
+@pytest.mark.parametrize("ggml_type", sorted(DEQUANTIZABLE))
+def test_every_type_that_is_built_has_panels_of_the_size_foretold(ggml_type: GGMLType) -> None:
+    tensor = random_tensor(ggml_type, (64, 512))
+    ops = NativeOps()
+    ops.prepare("linear", [tensor])
+    assert ops.weights.nbytes == memory_bytes(tensor)
+
+
+def unbuilt() -> RawTensor:
+    return RawTensor("w", (4, 256), GGMLType.IQ2_XS, np.zeros(4 * 74, np.uint8))
+
+
+def test_a_type_that_is_not_built_is_refused_with_a_way_out() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"type IQ2_XS is not built: choose.*Q4_K"):
+        NativeOps().prepare("linear", [unbuilt()])
 
 
 def test_tensors_of_one_type_are_stacked_and_others_refused() -> None:
@@ -191,7 +203,7 @@ def test_panels_that_do_not_fit_are_refused() -> None:
     crooked = OneMatrix(tensor, aligned(num_bytes + 64)[4 : 4 + num_bytes])
     with pytest.raises(ValueError, match="aligned to 64"):
         NativeOps(panels=crooked).prepare("linear", [tensor])
-    assert panel_sizes([random_tensor(GGMLType.Q3_K, (4, 256))]) == []
+    assert panel_sizes([unbuilt()]) == []
 
 
 def test_what_has_no_kernel_is_refused_while_recording() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from firstword.errors import UnsupportedModelError
@@ -12,7 +13,7 @@ from firstword.ops.cost import Cost, CostOps, planned_batch, step_cost
 from firstword.ops.native import NativeOps, NativeWeight, activation_run
 from firstword.ops.native_cost import HeaderOps, StepRows, plan_costs
 from firstword.ops.passes import Plan, make_plan
-from firstword.quant import GGMLType
+from firstword.quant import GGMLType, RawTensor
 from firstword.weights.checkpoint import Checkpoint, open_checkpoint
 from tests.ops.builders import random_tensor
 from tests.weights.tiny_gguf import write_tiny_gemma3, write_tiny_llama
@@ -109,6 +110,7 @@ def test_tensors_of_a_linear_are_stacked() -> None:
     assert ops.cost_weights[weight.index].nbytes == 8 * 64 * 18 // 32
 
 
-def test_a_type_without_kernel_is_refused_with_a_way_out() -> None:
-    with pytest.raises(UnsupportedModelError, match=r'type Q3_K has no .*numerics="blas"'):
-        HeaderOps().prepare("linear", [random_tensor(GGMLType.Q3_K, (4, 256))])
+def test_a_type_that_is_not_built_is_refused_with_a_way_out() -> None:
+    tensor = RawTensor("w", (4, 256), GGMLType.IQ2_XS, np.zeros(4 * 74, np.uint8))
+    with pytest.raises(UnsupportedModelError, match=r"type IQ2_XS is not built: choose.*Q4_K"):
+        HeaderOps().prepare("linear", [tensor])

@@ -88,10 +88,10 @@ def checkpoint_of(folder: Path, *infos: Info) -> Checkpoint:
 
 
 def test_a_type_that_is_not_built_is_named(tmp_path: Path) -> None:
-    info = Info("output.weight", (32, 2), GGMLType.IQ4_NL)
+    info = Info("output.weight", (256, 2), GGMLType.IQ2_XS)
     load = Loader(checkpoint_of(tmp_path, info), prepare)
-    with pytest.raises(UnsupportedModelError, match=r"'lm_head.weight'.*IQ4_NL.*Q4_K"):
-        load.matrix("lm_head.weight", 2, 32)
+    with pytest.raises(UnsupportedModelError, match=r"'lm_head.weight'.*IQ2_XS.*Q4_K"):
+        load.matrix("lm_head.weight", 2, 256)
 
 
 def test_finish_overlooks_what_follows_from_the_config(tmp_path: Path) -> None:

@@ -33,6 +33,9 @@ HALVES = {
     GGMLType.Q4_K: (0, 2),
     GGMLType.Q5_K: (0, 2),
     GGMLType.Q6_K: (208,),
+    GGMLType.IQ4_NL: (0,),
+    GGMLType.IQ4_XS: (0,),
+    GGMLType.MXFP4: (),
 }
 
 
@@ -250,7 +253,7 @@ def random_matrix(
 ) -> NDArray[np.float32] | NDArray[np.float16] | NDArray[np.uint8]:
     """Values of standard deviation 1 / sqrt(fan in) as the writer takes them: [out, ...]."""
     std = shape[1] ** -0.5
-    if ggml_type.name.endswith("_K"):
+    if ggml_type.name.endswith("_K") or ggml_type.name.startswith("IQ4"):
         return _random_blocks(rng, shape, ggml_type, std)
     values = rng.normal(0.0, std, shape).astype(np.float32)
     packed: NDArray[np.float32] = gguf.quantize(values, gguf.GGMLQuantizationType(ggml_type.value))

@@ -70,13 +70,14 @@ FW_INLINE Ints splat_group(const int8_t* a) {
   return _mm256_set1_epi32(word);
 }
 
-// isum[v][t] += scale[v] times the products of k-groups first .. first + groups - 1. kDepth products
-// of pairs are summed in 16 bits: one is at most 2 x 127 x the largest code, so 8, 4 and 2 of them
-// fit for 4, 5 and 6 bits. scale: pairs of equal 16-bit integers.
+// isum[v][t] += scale[v] times the products of k-groups first .. first + groups - 1. kDepth
+// products of pairs are summed in 16 bits: one is at most 2 x 127 x the largest code, so 8, 4 and 2
+// of them fit for up to 4, 5 and 6 bits; 2 and 3 bits have a scale for every 4. scale: pairs of
+// equal 16-bit integers.
 template <int kBits, int V, int T, class Weights>
 FW_INLINE void add_groups(const Weights& w, int first, int groups, const int8_t* a, int64_t stride,
                           const Ints (&scale)[V], Ints (&isum)[V][T]) {
-  constexpr int kDepth = kBits == 4 ? 8 : (kBits == 5 ? 4 : 2);
+  constexpr int kDepth = kBits == 4 ? 8 : (kBits == 6 ? 2 : 4);
   FW_UNROLL for (int start = first; start < first + groups; start += kDepth) {
     Ints pairs[V][T];
     FW_UNROLL for (int g = start; g < start + kDepth; ++g) {
@@ -99,11 +100,11 @@ FW_INLINE void add_groups(const Weights& w, int first, int groups, const int8_t*
   }
 }
 
-// Signed 8-bit codes: |w| times a with the sign of w. One product of pairs fills 16 bits.
+// isum[v][t] += scale[v] times the products of a run. Signed 8-bit codes: |w| times a with the sign
+// of w. One product of pairs fills 16 bits.
 template <int V, int T, class Weights>
 FW_INLINE void add_signed_groups(const Weights& w, const int8_t* a, int64_t stride,
-                                 Ints (&isum)[V][T]) {
-  const Ints ones = _mm256_set1_epi16(1);
+                                 const Ints (&scale)[V], Ints (&isum)[V][T]) {
   FW_UNROLL for (int g = 0; g < 8; ++g) {
     Ints weights[V], magnitudes[V];
     FW_UNROLL for (int v = 0; v < V; ++v) {
@@ -114,7 +115,7 @@ FW_INLINE void add_signed_groups(const Weights& w, const int8_t* a, int64_t stri
       const Ints group = splat_group(a + t * stride + 4 * g);
       FW_UNROLL for (int v = 0; v < V; ++v) {
         const Ints pairs = _mm256_maddubs_epi16(magnitudes[v], _mm256_sign_epi8(group, weights[v]));
-        isum[v][t] = add(isum[v][t], _mm256_madd_epi16(pairs, ones));
+        isum[v][t] = add(isum[v][t], _mm256_madd_epi16(pairs, scale[v]));
         keep(isum[v][t]);
       }
     }
@@ -127,32 +128,37 @@ FW_INLINE void sum_run(const Weights& w, const int8_t* a, int64_t stride, Ints (
   FW_UNROLL for (int t = 0; t < T; ++t) {
     FW_UNROLL for (int v = 0; v < V; ++v) isum[v][t] = zero_ints();
   }
+  Ints ones[V];
+  FW_UNROLL for (int v = 0; v < V; ++v) ones[v] = _mm256_set1_epi16(1);
   if constexpr (kBits == 8) {
-    add_signed_groups<V, T>(w, a, stride, isum);
+    add_signed_groups<V, T>(w, a, stride, ones, isum);
   } else {
-    Ints ones[V];
-    FW_UNROLL for (int v = 0; v < V; ++v) ones[v] = _mm256_set1_epi16(1);
     add_groups<kBits, V, T>(w, 0, 8, a, stride, ones, isum);
   }
 }
 
-// isum += sums over a run of 32 columns, times the scales of its one (4 and 5 bits) or two (6 bits)
-// groups. scale: pairs of equal 16-bit integers, [groups][16 rows].
+// isum += sums over a run of 32 columns, times the scales of its one (4, 5 and 8 bits) or two (2, 3
+// and 6 bits) groups. scale: pairs of equal 16-bit integers, [groups][16 rows].
 template <int kBits, int V, int T, class Weights>
 FW_INLINE void add_scaled_run(const Weights& w, const int8_t* a, int64_t stride,
                               const int32_t* scale, Ints (&isum)[V][T]) {
-  constexpr int kSpan = kBits == 6 ? 4 : 8;  // k-groups that share a scale
+  constexpr bool kTwo = kBits == 2 || kBits == 3 || kBits == 6;
+  constexpr int kSpan = kTwo ? 4 : 8;  // k-groups that share a scale
   FW_UNROLL for (int first = 0; first < 8; first += kSpan) {
     Ints scales[V];
     FW_UNROLL for (int v = 0; v < V; ++v) {
       scales[v] = load(static_cast<const void*>(scale + 16 * (first / kSpan) + kLanes * v));
     }
-    add_groups<kBits, V, T>(w, first, kSpan, a, stride, scales, isum);
+    if constexpr (kBits == 8) {
+      add_signed_groups<V, T>(w, a, stride, scales, isum);
+    } else {
+      add_groups<kBits, V, T>(w, first, kSpan, a, stride, scales, isum);
+    }
   }
 }
 
 // Codes of k-group g and row vector v of a packed run of 32 columns. run, high: the run's nibbles
-// (or bytes) and upper bits, at the first row wanted.
+// (or bytes, or pairs of bits) and upper bits, at the first row wanted.
 template <int kBits>
 struct Packed {
   const uint8_t* run;
@@ -160,14 +166,15 @@ struct Packed {
 
   FW_INLINE Ints codes(int v, int g) const {
     if constexpr (kBits == 8) return load(run + 128 * g + 32 * v);
+    if constexpr (kBits <= 3) {
+      const Ints four = load(run + 128 * (g / 4) + 32 * v);
+      const Ints pairs = bit_and(_mm256_srli_epi16(four, 2 * (g % 4)), _mm256_set1_epi8(3));
+      return kBits == 2 ? pairs : bit_or(pairs, bit_at(2, v, g));
+    }
     const Ints both = load(run + 128 * (g % 4) + 32 * v);
     const Ints nibbles =
         bit_and(g < 4 ? both : _mm256_srli_epi16(both, 4), _mm256_set1_epi8(15));
-    if constexpr (kBits == 5) {
-      const Ints bits = load(high + 32 * v);
-      const Ints moved = g < 4 ? _mm256_slli_epi16(bits, 4 - g) : _mm256_srli_epi16(bits, g - 4);
-      return bit_or(nibbles, bit_and(moved, _mm256_set1_epi8(16)));
-    }
+    if constexpr (kBits == 5) return bit_or(nibbles, bit_at(4, v, g));
     if constexpr (kBits == 6) {
       const Ints bits = load(high + 128 * (g / 4) + 32 * v);
       const int up = 4 - 2 * (g % 4);
@@ -175,6 +182,15 @@ struct Packed {
       return bit_or(nibbles, bit_and(moved, _mm256_set1_epi8(48)));
     }
     return nibbles;
+  }
+
+ private:
+  // The upper bit, moved to bit `place` of the codes.
+  FW_INLINE Ints bit_at(int place, int v, int g) const {
+    const Ints bits = load(high + 32 * v);
+    const Ints moved =
+        g < place ? _mm256_slli_epi16(bits, place - g) : _mm256_srli_epi16(bits, g - place);
+    return bit_and(moved, _mm256_set1_epi8(static_cast<char>(1 << place)));
   }
 };
 

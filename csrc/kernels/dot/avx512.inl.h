@@ -99,12 +99,13 @@ FW_INLINE void sum_run(const Weights& w, const int8_t* a, int64_t stride, Ints (
   add_groups<V, T>(w, 0, 8, a, stride, isum);
 }
 
-// isum += sums over a run of 32 columns, times the scales of its one (4 and 5 bits) or two (6 bits)
-// groups. scale: pairs of equal 16-bit integers, [groups][16 rows].
+// isum += sums over a run of 32 columns, times the scales of its one (4, 5 and 8 bits) or two (2, 3
+// and 6 bits) groups. scale: pairs of equal 16-bit integers, [groups][16 rows].
 template <int kBits, int V, int T, class Weights>
 FW_INLINE void add_scaled_run(const Weights& w, const int8_t* a, int64_t stride,
                               const int32_t* scale, Ints (&isum)[V][T]) {
-  constexpr int kSpan = kBits == 6 ? 4 : 8;  // k-groups that share a scale
+  constexpr bool kTwo = kBits == 2 || kBits == 3 || kBits == 6;
+  constexpr int kSpan = kTwo ? 4 : 8;  // k-groups that share a scale
   FW_UNROLL for (int first = 0; first < 8; first += kSpan) {
     Ints sums[V][T];
     clear<V, T>(sums);
@@ -120,7 +121,7 @@ FW_INLINE void add_scaled_run(const Weights& w, const int8_t* a, int64_t stride,
 }
 
 // Codes of k-group g and row vector v of a packed run of 32 columns. run, high: the run's nibbles
-// (or bytes) and upper bits, at the first row wanted.
+// (or bytes, or pairs of bits) and upper bits, at the first row wanted.
 template <int kBits>
 struct Packed {
   const uint8_t* run;
@@ -130,14 +131,15 @@ struct Packed {
     if constexpr (kBits == 8) {
       return _mm512_xor_si512(load(run + 128 * g + 64 * v), _mm512_set1_epi8(-128));
     }
+    if constexpr (kBits <= 3) {
+      const Ints four = load(run + 128 * (g / 4) + 64 * v);
+      const Ints moved = _mm512_srli_epi16(four, static_cast<unsigned>(2 * (g % 4)));
+      const Ints pairs = bit_and(moved, _mm512_set1_epi8(3));
+      return kBits == 2 ? pairs : bit_or(pairs, bit_at(2, v, g));
+    }
     const Ints both = load(run + 128 * (g % 4) + 64 * v);
     const Ints nibbles = bit_and(g < 4 ? both : _mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
-    if constexpr (kBits == 5) {
-      const Ints bits = load(high + 64 * v);
-      const Ints moved = g < 4 ? _mm512_slli_epi16(bits, static_cast<unsigned>(4 - g))
-                               : _mm512_srli_epi16(bits, static_cast<unsigned>(g - 4));
-      return bit_or(nibbles, bit_and(moved, _mm512_set1_epi8(16)));
-    }
+    if constexpr (kBits == 5) return bit_or(nibbles, bit_at(4, v, g));
     if constexpr (kBits == 6) {
       const Ints bits = load(high + 128 * (g / 4) + 64 * v);
       const int up = 4 - 2 * (g % 4);
@@ -146,6 +148,15 @@ struct Packed {
       return bit_or(nibbles, bit_and(moved, _mm512_set1_epi8(48)));
     }
     return nibbles;
+  }
+
+ private:
+  // The upper bit, moved to bit `place` of the codes.
+  FW_INLINE Ints bit_at(int place, int v, int g) const {
+    const Ints bits = load(high + 64 * v);
+    const Ints moved = g < place ? _mm512_slli_epi16(bits, static_cast<unsigned>(place - g))
+                                 : _mm512_srli_epi16(bits, static_cast<unsigned>(g - place));
+    return bit_and(moved, _mm512_set1_epi8(static_cast<char>(1 << place)));
   }
 };
 

@@ -69,6 +69,7 @@ def inspect(
 def _summary(file: GGUFFile) -> dict[str, Json]:
     """The facts, in the order they are shown; those that only a built architecture has may miss."""
     from firstword.errors import CheckpointError
+    from firstword.ops.weight_types import memory_bytes
     from firstword.weights.checkpoint import Checkpoint
 
     summary: dict[str, Json] = {
@@ -77,6 +78,8 @@ def _summary(file: GGUFFile) -> dict[str, Json]:
         "bytes": file.num_bytes,
         "format": f"GGUF v{file.version}",
         "architecture": _text_of(file, "general.architecture"),
+        "tensor_bytes": sum(t.nbytes for t in file.tensors.values()),
+        "memory_bytes": sum(memory_bytes(t) for t in file.tensors.values()),
         "parameters": sum(t.num_values for t in file.tensors.values()),
     }
     try:
@@ -134,6 +137,8 @@ def _summary_lines(summary: dict[str, Json]) -> Lines:
         label = "tensor types" if i == 0 else ""
         noun = "tensor" if entry["tensors"] == 1 else "tensors"
         yield label, f"{name}: {_megabytes(entry['bytes'])} in {entry['tensors']:,} {noun}"
+    if summary["memory_bytes"] != summary["tensor_bytes"]:
+        yield "in memory", f"{_megabytes(summary['memory_bytes'])} of tensors in all"
 
 
 def _as_json(file: GGUFFile, tensors: bool, metadata: bool) -> dict[str, Json]:

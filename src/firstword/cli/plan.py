@@ -67,6 +67,7 @@ def render(plan: Plan, free_bytes: int) -> str:
         f"{plan.model}: {plan.num_parameters:,} parameters",
         "",
         f"weights            {format_bytes(plan.weight_bytes):>10}   {plan.weight_bytes:,} bytes",
+        *_in_memory(plan),
         "",
         f"keys and values, {plan.kv_dtype}",
         f"  one layer        {format_bytes(per_layer):>10}   K and V x {plan.num_kv_heads} heads x "
@@ -88,6 +89,12 @@ def render(plan: Plan, free_bytes: int) -> str:
         )
     lines += [f"  {_grouping(plan)}", "", _total(plan, free_bytes)]
     return "\n".join(lines)
+
+
+def _in_memory(plan: Plan) -> list[str]:
+    if plan.memory_bytes == plan.weight_bytes:
+        return []
+    return [_row("in memory", plan.memory_bytes, "as the compiled kernels keep them")]
 
 
 def _row(what: str, num_bytes: int, note: str = "") -> str:

@@ -51,14 +51,6 @@ def choose_numerics(checkpoint: Checkpoint, config: EngineConfig) -> tuple[Numer
             "blas",
             "this installation has no compiled kernels: answers take several times longer",
         )
-    from firstword.ops.native import types_without_kernel
-
-    missing = types_without_kernel(checkpoint.tensors.values())
-    if missing:
-        return "blas", (
-            f"there are no compiled kernels for {', '.join(missing)} weights: answers take several "
-            "times longer than with a Q4 or Q8 file"
-        )
     if checkpoint.config.head_dim % 16:
         return "blas", (
             f"there is no compiled kernel for heads of {checkpoint.config.head_dim} values: "
@@ -90,7 +82,7 @@ def bind(
 
     Raises:
         ConfigError: no such arithmetic, or not in this installation.
-        UnsupportedModelError: the backend has no kernel for a tensor's type.
+        UnsupportedModelError: a tensor's type is not built.
     """
     if numerics == "native":
         return _bind_native(checkpoint, spec, config, num_threads)

@@ -16,6 +16,7 @@ from firstword.batch import PADDED_SLOT, ForwardBatch
 from firstword.errors import UnsupportedModelError
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, KVGroup
 from firstword.ops.protocol import AttentionSpec, RopeSpec, WeightRole
+from firstword.ops.weight_types import memory_bytes
 from firstword.quant import RawTensor
 
 CostKind = Literal["linear", "attention", "norm", "other"]
@@ -36,7 +37,7 @@ class Cost:
 
     Args:
         flops: floating-point operations; a multiply-add is two.
-        weight_bytes: weights read, in the types of the file.
+        weight_bytes: weights read, as the compiled kernels keep them.
         kv_bytes_read: keys and values read, once for all query heads that share them.
         kv_bytes_written: keys and values written.
         activation_bytes_read: float32 inputs read.
@@ -110,7 +111,7 @@ class CostWeight:
     Args:
         rows: outputs O; 1 for a vector.
         cols: inputs D; the length of a vector.
-        nbytes: bytes in the file.
+        nbytes: bytes as the compiled kernels keep them.
     """
 
     rows: int
@@ -173,6 +174,11 @@ class CostOps:
         return sum(t.nbytes for t in self._tensors.values())
 
     @property
+    def total_memory_bytes(self) -> int:
+        """Bytes of all weights prepared, as the compiled kernels keep them."""
+        return sum(memory_bytes(t) for t in self._tensors.values())
+
+    @property
     def num_parameters(self) -> int:
         """Values of all weights prepared; a tied matrix counts once."""
         return sum(t.num_values for t in self._tensors.values())
@@ -197,7 +203,7 @@ class CostOps:
                     "not known: choose a file with other types",
                 )
             self._tensors[tensor.name] = tensor
-        nbytes = sum(t.nbytes for t in tensors)
+        nbytes = sum(memory_bytes(t) for t in tensors)
         if role == "vector":
             return CostWeight(1, sum(t.num_values for t in tensors), nbytes)
         return CostWeight(sum(t.shape[0] for t in tensors), tensors[0].shape[-1], nbytes)

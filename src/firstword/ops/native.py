@@ -20,7 +20,8 @@ from firstword.kvcache.spec import KVCacheSpec
 from firstword.ops.native_kv import NativeKVPool
 from firstword.ops.protocol import AttentionSpec, RopeSpec, WeightRole
 from firstword.ops.record import Recorder, Recording, Symbol
-from firstword.quant import GGMLType, RawTensor, dequantize
+from firstword.ops.weight_types import check_built
+from firstword.quant import DEQUANTIZABLE, GGMLType, RawTensor, dequantize
 
 _HEAD_DIM_MULTIPLE = 16
 
@@ -58,11 +59,6 @@ def activation_run(weight: NativeWeight) -> int:
     return weight.type.block_size if weight.type.block_size > 1 else 0
 
 
-def is_native_type(ggml_type: GGMLType) -> bool:
-    """Whether matrices of this type can be repacked into panels."""
-    return _native.has_panels(int(ggml_type))
-
-
 def built_isas() -> list[str]:
     """The instruction sets that this installation has kernels for, best first."""
     return _native.built_isas()
@@ -73,7 +69,7 @@ def panel_sizes(tensors: Iterable[RawTensor]) -> list[tuple[str, int]]:
     return [
         (t.name, _native.panel_bytes(int(t.type), *t.shape))
         for t in tensors
-        if len(t.shape) == 2 and is_native_type(t.type)
+        if len(t.shape) == 2 and t.type in DEQUANTIZABLE
     ]
 
 
@@ -120,18 +116,13 @@ class NativeOps:
         """Repack a matrix into panels, on all threads; a vector becomes float32.
 
         Raises:
-            UnsupportedModelError: the tensor's type has no panels.
+            UnsupportedModelError: the tensor's type is not built.
         """
         tensor = _stacked(tensors)
+        check_built(tensor)
         if role == "vector":
             values = np.ascontiguousarray(dequantize(tensor).reshape(-1))
             return NativeWeight(tensor.shape, GGMLType.F32, self.weights.add_vector(values))
-        if not is_native_type(tensor.type):
-            raise UnsupportedModelError(
-                "model",
-                f"tensor {tensor.name}",
-                f'type {tensor.type.name} has no compiled kernel: choose numerics="blas"',
-            )
         index = self._kept_matrix(tensor) if len(tensors) == 1 else None
         if index is None:
             n, k = tensor.shape
@@ -236,12 +227,6 @@ class NativeOps:
             ConfigError: the content has another length than a page of this pool.
         """
         kv.write_block(block, content)
-
-
-def types_without_kernel(tensors: Iterable[RawTensor]) -> list[str]:
-    """The types of matrices among `tensors` that have no compiled kernel, by name."""
-    matrices = (t for t in tensors if len(t.shape) > 1)
-    return sorted({t.type.name for t in matrices if not is_native_type(t.type)})
 
 
 def _stacked(tensors: Sequence[RawTensor]) -> RawTensor:

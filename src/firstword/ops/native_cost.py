@@ -11,14 +11,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from firstword.batch import ForwardBatch
-from firstword.errors import UnsupportedModelError
 from firstword.kvcache.spec import KVCacheSpec
 from firstword.ops import record
 from firstword.ops.cost import Cost, CostOps, CostWeight, Shape, planned_batch
-from firstword.ops.native import NativeOps, NativeWeight, activation_run, is_native_type
+from firstword.ops.native import NativeOps, NativeWeight, activation_run
 from firstword.ops.passes import Plan, Rows, make_plan
 from firstword.ops.protocol import WeightRole
 from firstword.ops.record import Recorder, Symbol
+from firstword.ops.weight_types import check_built
 from firstword.quant import GGMLType, RawTensor
 
 
@@ -34,17 +34,11 @@ class HeaderOps(NativeOps):
         """A weight without numbers, whose index is that of its twin in `cost_weights`.
 
         Raises:
-            UnsupportedModelError: the tensor's type has no panels.
+            UnsupportedModelError: the tensor's type is not built.
         """
         first = tensors[0]
         ggml_type = GGMLType.F32 if role == "vector" else first.type
-        if not is_native_type(ggml_type):
-            raise UnsupportedModelError(
-                "model",
-                f"tensor {first.name}",
-                f"type {ggml_type.name} has no compiled kernel: there is no plan for it, and such "
-                'a model runs with numerics="blas"',
-            )
+        check_built(first)
         self.cost_weights.append(self.cost.prepare(role, tensors))
         shape = (sum(tensor.shape[0] for tensor in tensors), *first.shape[1:])
         return NativeWeight(shape, ggml_type, len(self.cost_weights) - 1)

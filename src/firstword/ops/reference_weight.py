@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firstword.batch import Float32Array, Int32Array
-from firstword.errors import UnsupportedModelError
 from firstword.ops.protocol import WeightRole
+from firstword.ops.weight_types import check_built
 from firstword.quant import (
-    DEQUANTIZABLE,
     INTEGER_TYPES,
     IntegerBlocks,
     RawTensor,
@@ -40,7 +39,7 @@ class ReferenceWeight:
 
     def __init__(self, tensors: Sequence[RawTensor]) -> None:
         for tensor in tensors:
-            _check_type(tensor)
+            check_built(tensor)
         assert len({tensor.shape[1:] for tensor in tensors}) == 1, "stacked tensors differ in D"
         self._tensors = tuple(tensors)
 
@@ -85,13 +84,3 @@ def prepare_weight(role: WeightRole, tensors: Sequence[RawTensor]) -> ReferenceW
     if role == "vector":
         _ = weight.dense
     return weight
-
-
-def _check_type(tensor: RawTensor) -> None:
-    if tensor.type not in DEQUANTIZABLE:
-        supported = " ".join(sorted(t.name for t in DEQUANTIZABLE))
-        raise UnsupportedModelError(
-            "model",
-            f"tensor {tensor.name}",
-            f"type {tensor.type.name} is not built: choose a file with {supported}",
-        )

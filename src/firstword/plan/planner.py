@@ -22,6 +22,7 @@ class Plan:
     Args:
         model: what was planned.
         weight_bytes: bytes of all weights in the file's types.
+        memory_bytes: bytes of all weights as the compiled kernels keep them.
         num_parameters: weights counted one by one.
         num_layers: layers.
         num_heads: query heads of a layer.
@@ -43,6 +44,7 @@ class Plan:
 
     model: str
     weight_bytes: int
+    memory_bytes: int
     num_parameters: int
     num_layers: int
     num_heads: int
@@ -63,8 +65,8 @@ class Plan:
 
     @property
     def total_bytes(self) -> int:
-        """Weights and the K/V of all users."""
-        return self.weight_bytes + self.kv_bytes_all_users
+        """Weights in memory and the K/V of all users."""
+        return self.memory_bytes + self.kv_bytes_all_users
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, for JSON."""
@@ -132,6 +134,7 @@ def _plan(config: ModelConfig, spec: KVCacheSpec, ops: CostOps, what: tuple[str,
     return Plan(
         model=name,
         weight_bytes=ops.total_weight_bytes,
+        memory_bytes=ops.total_memory_bytes,
         num_parameters=ops.num_parameters,
         num_layers=config.num_hidden_layers,
         num_heads=config.num_attention_heads,

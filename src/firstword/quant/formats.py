@@ -2,7 +2,7 @@
 
 The layouts are those of ggml's `ggml-common.h` and `dequantize_row_*` in `ggml-quants.c`. In all
 of them a value is  d * scale * q - dmin * min  where q, scale and min are small integers and d and
-dmin are half-precision numbers of the block.
+dmin are half-precision numbers of the block; in MXFP4 d is a power of two.
 """
 
 from __future__ import annotations
@@ -45,6 +45,14 @@ def _half(blocks: Bytes, start: int) -> Float32:
     # A signalling NaN in a hostile file sets the invalid flag when widened: not our concern.
     with np.errstate(invalid="ignore"):
         return two.view("<f2").astype(np.float32)
+
+
+# What the codes of IQ4_NL and IQ4_XS stand for, and twice what those of MXFP4 do (E2M1 of the OCP
+# Microscaling specification).
+_NONLINEAR = np.array(
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.int8
+)
+_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], dtype=np.int8)
 
 
 def _bits(packed: Bytes, run: int, width: int) -> Bytes:
@@ -143,6 +151,25 @@ def _q6_k(blocks: Bytes) -> Unpacked:
     return Unpacked(q.view(np.int8) - np.int8(32), _half(blocks, 208), scales)
 
 
+def _iq4_nl(blocks: Bytes) -> Unpacked:
+    return Unpacked(_NONLINEAR[_bits(blocks[:, 2:], 16, 4)], _half(blocks, 0))
+
+
+def _iq4_xs(blocks: Bytes) -> Unpacked:
+    # Eight scales of 6 bits: two bytes hold the high pairs of bits, four the low nibbles.
+    scales = _bits(blocks[:, 4:8], 1, 4) | (_bits(blocks[:, 2:4], 1, 2) << np.uint8(4))
+    q = _NONLINEAR[_bits(blocks[:, 8:], 16, 4)]
+    return Unpacked(q, _half(blocks, 0), scales.view(np.int8) - np.int8(32))
+
+
+def _mxfp4(blocks: Bytes) -> Unpacked:
+    # Half of 2^(e - 127), for the codes are doubled; subnormal where e is 0 or 1.
+    e = blocks[:, :1].astype(np.uint32)
+    subnormal = np.uint32(0x00200000) << np.minimum(e, 1)
+    bits = np.where(e < 2, subnormal, (e - np.uint32(1)) << np.uint32(23))
+    return Unpacked(_E2M1[_bits(blocks[:, 1:], 16, 4)], bits.view(np.float32))
+
+
 UNPACK: dict[GGMLType, Callable[[Bytes], Unpacked]] = {
     GGMLType.Q4_0: _q4_0,
     GGMLType.Q4_1: _q4_1,
@@ -154,5 +181,8 @@ UNPACK: dict[GGMLType, Callable[[Bytes], Unpacked]] = {
     GGMLType.Q4_K: _q4_k,
     GGMLType.Q5_K: _q5_k,
     GGMLType.Q6_K: _q6_k,
+    GGMLType.IQ4_NL: _iq4_nl,
+    GGMLType.IQ4_XS: _iq4_xs,
+    GGMLType.MXFP4: _mxfp4,
 }
 """Blocks [N, bytes of a block] to integers, for each type built."""
