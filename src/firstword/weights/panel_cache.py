@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -83,7 +84,9 @@ class PanelCache:
         Raises:
             OSError: a file cannot be removed.
         """
-        self._sweep()
+        if self.folder.is_dir():
+            with self._alone():
+                self._sweep()
         removed = []
         for path, size, _ in self._files():
             path.unlink(missing_ok=True)
@@ -122,21 +125,32 @@ class PanelCache:
 
     def _begin(self, target: Path, layout: PanelLayout) -> Opened:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._sweep()
-        if any(self.folder.glob(f"{_PARTIAL}{target.name}-*")):
-            return Opened()  # another process is making it
-        refusal = self._make_room(layout.num_bytes, target)
-        if refusal:
-            return Opened(notice=not_kept(refusal))
-        fd, name = tempfile.mkstemp(prefix=f"{_PARTIAL}{target.name}-", dir=self.folder)
+        with self._alone():
+            self._sweep()
+            if any(self.folder.glob(f"{_PARTIAL}{target.name}-*")):
+                return Opened()  # another process is making it
+            refusal = self._make_room(layout.num_bytes, target)
+            if refusal:
+                return Opened(notice=not_kept(refusal))
+            fd, name = tempfile.mkstemp(prefix=f"{_PARTIAL}{target.name}-", dir=self.folder)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path = Path(name)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return Opened(begin(layout, fd, path, target))
         except BaseException:
             path.unlink(missing_ok=True)
             os.close(fd)
             raise
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes out: a draft is made and locked before anybody can sweep it."""
+        fd = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
     def _make_room(self, need: int, target: Path) -> str | None:
         """Remove what is oldest, and older states of this model; or say why that is not enough."""
@@ -183,15 +197,13 @@ class PanelCache:
         return total
 
     def _sweep(self) -> None:
-        """Remove the drafts of processes that died: nobody holds their locks."""
+        """Remove the drafts of processes that died: nobody holds their locks. Called alone."""
         for path in self.folder.glob(f"{_PARTIAL}*"):
             try:
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             except OSError:
                 continue
             try:
-                # One that was made this moment and is not locked yet goes too; its maker then
-                # cannot give it its name, which costs the cache and nothing else.
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink(missing_ok=True)
             except OSError:
