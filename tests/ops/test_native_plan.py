@@ -89,6 +89,15 @@ def again_and_again(action: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where the whole run was started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_ends_a_step_and_the_next_one_is_whole(slow: Model) -> None:
     model, (batch, kv) = native_of(slow), whole_prompt(slow, SLOW_TOKENS)
     expected = model(batch, kv)
