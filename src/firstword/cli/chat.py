@@ -48,7 +48,7 @@ def chat(
         top_k=top_k,
         top_p=top_p,
         seed=seed,
-        stop=tuple(stop) if stop else None,
+        stop=stop,
     )
     with StatusLine() as status:
         machine = options.Machine(threads, numerics, panel_cache)

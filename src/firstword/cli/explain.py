@@ -54,7 +54,7 @@ def explain(
         top_k=top_k,
         top_p=top_p,
         seed=seed,
-        stop=tuple(stop) if stop else None,
+        stop=stop,
     )
     from firstword.config import EngineConfig
     from firstword.trace.explain import NUM_CANDIDATES

@@ -271,7 +271,8 @@ class Engine:
         try:
             start = self.clock()
             self._reporter.scheduled(output, start)
-            params = {i: live.params for i, live in self._live.items()}
+            scheduled = {item.sequence.request.request_id for item in output.scheduled}
+            params = {i: self._live[i].params for i in scheduled}
             num_candidates = self.config.num_top_logprobs
             step = build_step(output, self.model.kv, params, num_candidates)
             result = self.runner.collect(self.runner.submit(step))
