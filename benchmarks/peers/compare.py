@@ -156,7 +156,12 @@ def _measure(row: Row, engines: Sequence[Engine], sessions: Sessions, plan: Plan
 
 
 def warm_up(case: Case) -> Case:
-    """A shorter case of the same kind; what lies before it is read, and kept."""
+    """A shorter case of the same kind; what lies before it is read, and kept.
+
+    Several sequences whose prompts are read one after the other need the whole case to meet.
+    """
+    if case.batch > 1:
+        return case
     if case.kind == "decode":
         return replace(case, num_tokens=min(case.num_tokens, 4))
     return replace(case, num_tokens=min(case.num_tokens, _WARM_UP_TOKENS))

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 
+#include "kernels/dot/macros.h"
 #include "kernels/peak.h"
 
 namespace fw {
@@ -21,14 +22,14 @@ namespace avx512 {
 
 int64_t peak_vnni(int64_t rounds) {
   __m512i sum[kChains], codes = _mm512_set1_epi8(9), values = _mm512_set1_epi8(-7);
-  for (__m512i& chain : sum) chain = _mm512_setzero_si512();
+  FW_UNROLL for (__m512i& chain : sum) chain = _mm512_setzero_si512();
   for (int64_t round = 0; round < rounds; ++round) {
-    for (__m512i& chain : sum) {
+    FW_UNROLL for (__m512i& chain : sum) {
       touch(codes);
       chain = _mm512_dpbusd_epi32(chain, codes, values);
     }
   }
-  for (__m512i& chain : sum) touch(chain);
+  FW_UNROLL for (__m512i& chain : sum) touch(chain);
   return rounds * kChains * kMacs;
 }
 
