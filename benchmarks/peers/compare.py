@@ -5,6 +5,7 @@ Not here: which engines and settings (choices) and what comes of the numbers (re
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -172,12 +173,17 @@ def _time(engine: Engine, result: EngineResult, case: Case, sessions: Sessions) 
         session = sessions.get(engine)
         timing = session.time(case)
     except EngineFailedError as error:
-        result.error = str(error)
+        result.error = without_folders(str(error))
         sessions.fail(engine, result.error)
         return
     result.speeds.append(timing.speed)
     result.details = dict(timing.details)
     result.memory = session.memory()
+
+
+def without_folders(text: str) -> str:
+    """A message with the names of files, and not where they lie."""
+    return re.sub(r"(?<![\w/])/(?:[^\s/:'\"]+/)+", "", text)
 
 
 def _rotated(

@@ -42,7 +42,7 @@ def write_float_checkpoint(model: Path, folder: Path) -> None:
         tokens = ("bos_token_id", "eos_token_id")
         ids = {name: file.metadata.get(f"tokenizer.ggml.{name}", 0) for name in tokens}
         written = {
-            **{key: value for key, value in config.items() if key != "rope_interleaved"},
+            **{key: _plain(value) for key, value in config.items() if key != "rope_interleaved"},
             **ids,
             "architectures": [_ARCHITECTURES[family]],
             "model_type": _CONFIG_TYPES[family],
@@ -50,6 +50,11 @@ def write_float_checkpoint(model: Path, folder: Path) -> None:
         }
         (folder / "config.json").write_text(json.dumps(written, indent=2) + "\n")
         _write_safetensors(folder / "model.safetensors", tensors, config)
+
+
+def _plain(value: object) -> object:
+    """Whole numbers without a fraction, as checkpoints write them."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _write_safetensors(

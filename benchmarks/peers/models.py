@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks.make_model import SHAPES, read_vocabulary, write_model
+from benchmarks.make_model import MIXES, SHAPES, read_vocabulary, write_model
 from benchmarks.peers.llama_cpp import LlamaCpp
+from benchmarks.random_blocks import SUPPORTED
 from firstword.weights.catalogue import resolve
 from firstword.weights.store import default_home
 
@@ -28,6 +29,9 @@ def find(name: str) -> Path:
     shape, _, kind = name.partition(":")
     if shape not in _SHAPES:
         return resolve(name)
+    known = [*MIXES, *(t.name for t in SUPPORTED)]
+    if kind.upper() not in known:
+        raise ValueError(f"{name!r} names no type: choose from {', '.join(known)}")
     folder = default_home() / "bench-models"
     path = folder / f"{_SHAPES[shape]}-{kind.upper()}.gguf"
     if not path.is_file():

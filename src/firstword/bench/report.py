@@ -17,7 +17,7 @@ FORMAT = 1
 """Version of the JSON's form."""
 
 _HEADER = (
-    f"{'':<26}{'tokens/s':>9}{'min':>8}{'max':>8}{'limit':>6}{'peak':>6}{'GMAC/s':>8}{'outside':>9}"
+    f"{'':<28}{'tokens/s':>8}{'min':>8}{'max':>8}{'limit':>6}{'peak':>6}{'GMAC/s':>8}{'outside':>8}"
 )
 
 
@@ -171,8 +171,8 @@ def _line(row: Row) -> str:
         "" if share is None else f"{share:.0%}" for share in (row.share_of_limit, row.share_of_peak)
     )
     return (
-        f"{row.label:<26}{_speed(row.speed):>9}{_speed(low):>8}{_speed(high):>8}"
-        f"{limit:>6}{peak:>6}{row.gmacs:>8,.1f}{row.outside_share:>9.1%}"
+        f"{row.label:<28}{_speed(row.speed):>8}{_speed(low):>8}{_speed(high):>8}"
+        f"{limit:>6}{peak:>6}{row.gmacs:>8,.1f}{row.outside_share:>8.1%}"
     )
 
 
