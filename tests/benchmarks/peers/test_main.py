@@ -44,7 +44,7 @@ def arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str) -> li
     peers: list[Engine] = [Rival("peer", [2.0] * 3), Rival("peer", [3.0] * 3, "quick")]
     monkeypatch.setattr(command, "PEERS", {"peer": peers})
     monkeypatch.setattr(
-        command, "Plan", lambda *words: Plan(*words, measure_limits=lambda t: Limits(9.0, None))
+        command, "Plan", lambda *words: Plan(*words[:3], lambda threads: Limits(9.0, None))
     )
     files = ["--out", str(tmp_path / "out"), "--settings", str(tmp_path / "settings.json")]
     words = ["peers", "--rows", f"{model}/prefill:5", "--engines", "peer", "--rounds", "2"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import sys
 from array import array
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -15,9 +16,7 @@ from benchmarks.peers.engine import DRIVERS
 def serve(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module as drivers import it."""
     monkeypatch.syspath_prepend(str(DRIVERS))
-    import serve
-
-    return serve
+    return import_module("serve")
 
 
 def test_cases_are_answered_until_there_are_no_more(
