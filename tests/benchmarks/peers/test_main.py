@@ -9,7 +9,7 @@ import pytest
 from benchmarks.make_model import SHAPES, write_model
 from benchmarks.peers import __main__ as command
 from benchmarks.peers.choices import Choices, Tried
-from benchmarks.peers.compare import Plan
+from benchmarks.peers.compare import Plan, Progress
 from benchmarks.peers.engine import Engine
 from firstword.bench.machine import Limits
 from tests.benchmarks.peers.rivals import Rival
@@ -37,15 +37,18 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
+def quick_plan(threads: int, rounds: int, progress: Progress) -> Plan:
+    """One that takes the machine's limits for granted."""
+    return Plan(threads, rounds, progress, lambda threads: Limits(9.0, None))
+
+
 @pytest.fixture
 def arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str) -> list[str]:
     """A command line of one row, with a peer in two settings."""
     monkeypatch.setattr(command, "Firstword", lambda: Rival("firstword", [6.0] * 3))
     peers: list[Engine] = [Rival("peer", [2.0] * 3), Rival("peer", [3.0] * 3, "quick")]
     monkeypatch.setattr(command, "PEERS", {"peer": peers})
-    monkeypatch.setattr(
-        command, "Plan", lambda *words: Plan(*words[:3], lambda threads: Limits(9.0, None))
-    )
+    monkeypatch.setattr(command, "Plan", quick_plan)
     files = ["--out", str(tmp_path / "out"), "--settings", str(tmp_path / "settings.json")]
     words = ["peers", "--rows", f"{model}/prefill:5", "--engines", "peer", "--rounds", "2"]
     monkeypatch.setattr(sys, "argv", [*words, "--day", "2026-01-02", *files])
