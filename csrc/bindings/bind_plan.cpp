@@ -106,6 +106,8 @@ void bind_plan(nb::module_& m) {
       .def("reserve", &Plan::reserve, "num_tokens"_a, "num_logits"_a)
       .def("run", &run_plan, "step"_a, "pages"_a, "vocab_size"_a, "windows"_a, "poll_signals"_a)
       .def("stop", &Plan::stop)
+      .def("measure", &Plan::measure, "on"_a)
+      .def_prop_ro("stage_ns", &Plan::stage_ns)
       .def("floats", &view_floats, "buffer"_a, "rows"_a, "width"_a)
       .def_prop_ro("progress", &Plan::progress)
       .def_prop_ro("scratch_bytes", &Plan::scratch_bytes);
