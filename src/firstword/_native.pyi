@@ -138,12 +138,16 @@ class Plan:
     def reserve(self, num_tokens: int, num_logits: int) -> None: ...
     def run(
         self,
+        sampler: Sampler,
         step: Step,
         pages: Pages,
         vocab_size: int,
         windows: Sequence[int],
+        logits: int,
+        rows: NDArray[np.int32],
+        strategies: Sequence[Strategy],
         poll_signals: bool,
-    ) -> bool: ...
+    ) -> tuple[list[Outcome], float] | None: ...
     def stop(self) -> None: ...
     def measure(self, on: bool) -> None: ...
     @property
