@@ -117,6 +117,7 @@ def _bind_native(
         network = build_model(checkpoint, ops, spec)
     model = NativeModel(ops, network, spec, checkpoint.config.vocab_size)
     model.reserve(config.max_num_batched_tokens, config.max_num_seqs)
+    checkpoint.forget_pages()  # the panels are read from now on
     return Binding(
         name=f"native ({ops.isa})",
         # Pages of a mapped file count as available memory, but the weights need theirs.

@@ -98,6 +98,10 @@ class Checkpoint:
         entries = self._file.metadata.items()
         return MappingProxyType({k: v for k, v in entries if k.startswith("tokenizer.")})
 
+    def forget_pages(self) -> None:
+        """Give back the memory that reading the tensors took; see `GGUFFile.forget_pages`."""
+        self._file.forget_pages()
+
     def has(self, name: str) -> bool:
         """Whether there is a tensor of this Hugging Face name."""
         return name in self._tensors

@@ -144,6 +144,12 @@ class GGUFFile:
         """What tells this state of these files from any other, for what is derived from them."""
         return b"".join(file_identity(p.data, p.status, p.header_bytes) for p in self._parts)
 
+    def forget_pages(self) -> None:
+        """Give back the memory of what has been read; reading it again brings it back."""
+        for part in self._parts:
+            if isinstance(part.data.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+                part.data.obj.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         """Let go of the file; it is unmapped when the last view of it is gone."""
         empty = memoryview(b"")
