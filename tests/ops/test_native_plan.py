@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import threading
@@ -21,6 +20,7 @@ from firstword.ops.native_kv import NativeKVPool
 from firstword.ops.native_plan import NativeModel, RopeTable
 from firstword.ops.protocol import RopeSpec
 from firstword.quant import GGMLType
+from tests.float_env import FLUSH, control_word, flush_to_zero
 from tests.harness import Model
 from tests.logits import chunk_batch
 from tests.ops.builders import same_bits
@@ -215,32 +215,6 @@ def test_the_floating_point_environment_is_set_for_all_and_given_back(tiny: Mode
     with flush_to_zero():
         assert same_bits(model(batch, kv), expected)
         assert control_word() & FLUSH == FLUSH
-
-
-FLUSH = 0x8040
-_MXCSR_OFFSET = 28  # in glibc's fenv_t on x86-64
-_libm = ctypes.CDLL("libm.so.6")
-
-
-def control_word() -> int:
-    environment = ctypes.create_string_buffer(64)
-    _libm.fegetenv(environment)
-    return int.from_bytes(environment.raw[_MXCSR_OFFSET : _MXCSR_OFFSET + 4], "little")
-
-
-@contextmanager
-def flush_to_zero() -> Iterator[None]:
-    before, changed = (ctypes.create_string_buffer(64) for _ in range(2))
-    _libm.fegetenv(before)
-    raw = bytearray(before.raw)
-    word = control_word() | FLUSH
-    raw[_MXCSR_OFFSET : _MXCSR_OFFSET + 4] = word.to_bytes(4, "little")
-    changed.raw = bytes(raw)
-    _libm.fesetenv(changed)
-    try:
-        yield
-    finally:
-        _libm.fesetenv(before)
 
 
 def test_idle_threads_use_no_processor(tiny: Model) -> None:
