@@ -7,7 +7,7 @@ IEEE Transactions on Software Engineering 23(7), 1997). Not here: what the setti
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, product
 from random import Random
 
@@ -15,8 +15,18 @@ Row = dict[str, object]
 Pair = tuple[tuple[str, object], tuple[str, object]]
 
 
-def covering_array(factors: Mapping[str, Sequence[object]], times: int = 1) -> list[Row]:
+def covering_array(
+    factors: Mapping[str, Sequence[object]],
+    times: int = 1,
+    is_wanted: Callable[[Row], bool] = lambda row: True,
+) -> list[Row]:
     """Rows in which every pair of values of different factors occurs at least `times` times.
+
+    Args:
+        factors: the values of each.
+        times: how often.
+        is_wanted: False for rows, whole or in part, that should not occur, such as costly ones; it
+            may forbid no pair.
 
     Greedy: each row starts from the pair that is missing most, and takes, one factor after the
     other, the value that meets most of what is still missing. The same rows every time.
@@ -25,7 +35,8 @@ def covering_array(factors: Mapping[str, Sequence[object]], times: int = 1) -> l
     random = Random(0)
     rows: list[Row] = []
     while missing:
-        row = _next_row(factors, missing, random)
+        row = _next_row(factors, missing, random, is_wanted)
+        assert is_wanted(row), f"no other row was found than {row}"
         rows.append(row)
         for pair in pairs_of(row):
             missing[pair] -= 1
@@ -48,14 +59,18 @@ def pairs_of(row: Row) -> list[Pair]:
 
 
 def _next_row(
-    factors: Mapping[str, Sequence[object]], missing: Counter[Pair], random: Random
+    factors: Mapping[str, Sequence[object]],
+    missing: Counter[Pair],
+    random: Random,
+    is_wanted: Callable[[Row], bool],
 ) -> Row:
     most = max(missing.values())
     row: Row = dict(next(pair for pair in missing if missing[pair] == most))
     for name, values in factors.items():
         if name not in row:
             mixed = random.sample(values, len(values))  # max takes the first of equals
-            row[name] = max(mixed, key=lambda value: _gain(factors, missing, row, (name, value)))
+            possible = [value for value in mixed if is_wanted({**row, name: value})] or mixed
+            row[name] = max(possible, key=lambda value: _gain(factors, missing, row, (name, value)))
     return {name: row[name] for name in factors}
 
 

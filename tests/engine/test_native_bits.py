@@ -27,7 +27,17 @@ FACTORS: dict[str, Sequence[object]] = {
     "fused": (True, False),
     "flush": (False, True),
 }
-ROWS = [Row(**row) for row in covering_array(FACTORS, times=2)]  # type: ignore[arg-type]
+
+
+def is_affordable(row: dict[str, object]) -> bool:
+    """Not a whole prompt one token at a time beside 31 others: minutes for one row."""
+    return (row.get("batch"), row.get("chunk"), row.get("prefix")) != (32, 1, "miss")
+
+
+ROWS = [
+    Row(**row)  # type: ignore[arg-type]
+    for row in covering_array(FACTORS, times=2, is_wanted=is_affordable)
+]
 BASELINE = Row()
 
 
@@ -132,7 +142,7 @@ def test_every_two_conditions_meet_at_least_twice() -> None:
 
 
 def test_no_row_changes_a_bit_of_tiny_models(tiny: Subject) -> None:
-    for row in in_order([row for row in ROWS if row.chunk > 1 or row.batch < 32]):
+    for row in in_order(ROWS):
         tiny.check(row)
 
 
