@@ -16,6 +16,7 @@ from firstword.text.tokenizer import Tokenizer
 WINDOW = 1024
 REPOSITORY = Path(__file__).parents[2]
 LICENCES = Path("/usr/share/common-licenses")
+_GOLDEN_RATIO = (5**0.5 - 1) / 2  # its multiples, less their whole part, are spread evenly
 
 
 class NoTextError(Exception):
@@ -48,11 +49,11 @@ def windows(tokenizer: Tokenizer, count: int, size: int = WINDOW) -> list[list[i
     """Windows of mixed text, each beginning as a prompt of its own does.
 
     The kinds take turns. A window begins with a file and runs on into those after it; the windows
-    of one kind begin at files evenly spread over all of them.
+    of one kind begin at files spread over all of them.
 
     Args:
         tokenizer: of the model.
-        count: how many windows.
+        count: how many windows; the first ones are the same for any.
         size: tokens in each, what the model wants before a prompt included.
 
     Raises:
@@ -62,8 +63,7 @@ def windows(tokenizer: Tokenizer, count: int, size: int = WINDOW) -> list[list[i
     result = []
     for index in range(count):
         files = kinds[index % len(kinds)]
-        turns = -(-count // len(kinds))
-        first = (index // len(kinds)) * len(files) // turns
+        first = int(index // len(kinds) * _GOLDEN_RATIO * len(files)) % len(files)
         result.append(_window(tokenizer, [*files[first:], *files[:first]], size))
     return result
 

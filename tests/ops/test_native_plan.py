@@ -16,6 +16,7 @@ import pytest
 
 from firstword.batch import CopySpan, ForwardBatch, Int32Array
 from firstword.errors import StepStoppedError
+from firstword.models.registry import build_model
 from firstword.ops.native_kv import NativeKVPool
 from firstword.ops.native_plan import NativeModel, RopeTable
 from firstword.ops.protocol import RopeSpec
@@ -123,6 +124,27 @@ def test_another_thread_can_stop_a_step(slow: Model) -> None:
         while True:
             model(batch, kv)
     assert same_bits(model(batch, kv), expected)
+
+
+def test_plans_of_one_backend_take_turns_on_its_threads(tiny: Model) -> None:
+    """Two threads of the caller, each with a plan and pages of its own."""
+    ops, results = native_of(tiny).ops, list[tuple[int, bytes]]()
+    batch, _ = whole_prompt(tiny, 40)
+    expected = native_of(tiny)(batch, ops.new_kv_pool(tiny.spec, 2)).tobytes()
+    network, size = build_model(tiny.checkpoint, ops, tiny.spec), native_of(tiny).vocab_size
+    models = [NativeModel(ops, network, tiny.spec, size, fused=fused) for fused in (True, False)]
+
+    def work(index: int) -> None:
+        kv = ops.new_kv_pool(tiny.spec, 2)
+        for _ in range(20):
+            results.append((index, models[index](batch, kv).tobytes()))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [(0, expected)] * 20 + [(1, expected)] * 20
 
 
 def test_progress_counts_the_stages(tiny: Model) -> None:
