@@ -54,7 +54,7 @@ class LlamaLogits:
 
     def _read(self, shape: tuple[int, int]) -> Float32Array:
         out: Float32Array = np.empty(shape, dtype=np.float32)
-        rest = memoryview(out).cast("B")
+        rest = out.data.cast("B")
         while rest:
             count = self._pipe(self._process.stdout).readinto(rest)  # type: ignore[attr-defined]
             if not count:
