@@ -26,7 +26,7 @@ from firstword.weights.checkpoint import open_checkpoint
 class Model:
     """A model file bound to a backend; engines made from it share the weights.
 
-    `threads` and `isa` matter to the compiled backend only.
+    `threads`, `isa` and `fused` matter to the compiled backend only.
     """
 
     path: Path
@@ -34,6 +34,7 @@ class Model:
     kv_dtype: str = "float16"
     threads: int = 2
     isa: str = ""
+    fused: bool = True
 
     def __post_init__(self) -> None:
         self.checkpoint = open_checkpoint(self.path)
@@ -45,7 +46,8 @@ class Model:
         if self.numerics == "native":
             self.ops = ops = NativeOps(self.threads, self.isa)
             recorded = build_model(self.checkpoint, ops, self.spec)
-            self.native = NativeModel(ops, recorded, self.spec, self.config.vocab_size)
+            vocab_size = self.config.vocab_size
+            self.native = NativeModel(ops, recorded, self.spec, vocab_size, fused=self.fused)
             self.network = self.native
         else:
             self.ops = ReferenceOps(self.numerics)

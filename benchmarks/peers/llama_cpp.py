@@ -59,7 +59,7 @@ class LlamaCpp:
 
     def install(self) -> None:
         """Build it, on LLAMA_CPP_BUILD_JOBS cores (2): about 15 minutes."""
-        if not all((self._programs / name).is_file() for name in _PROGRAMS):
+        if not all(( self.libraries / name).is_file() for name in _PROGRAMS):
             self._build()
         source = DRIVERS / "drive_llama_cpp.cpp"
         if not self._driver.is_file() or self._driver.stat().st_mtime < source.stat().st_mtime:
@@ -77,7 +77,7 @@ class LlamaCpp:
         run([cmake, "--build", build, "--parallel", jobs, "--target", *_PROGRAMS], timeout=7200)
 
     def _compile(self, source: Path) -> None:
-        tree, libraries = self.source(), str(self._programs)
+        tree, libraries = self.source(), str(self.libraries)
         run(
             [
                 os.environ.get("CXX", "c++"), "-std=c++17", "-O2", str(source),
@@ -88,7 +88,8 @@ class LlamaCpp:
         )  # fmt: skip
 
     @property
-    def _programs(self) -> Path:
+    def libraries(self) -> Path:
+        """Where programs and libraries are, once they are built."""
         return self.home.folder / "build" / "bin"
 
     @property

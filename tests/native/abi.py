@@ -220,6 +220,11 @@ class Kernels:
         return ctypes.addressof(arg) if isinstance(arg, ctypes.Structure) else arg
 
 
+def extra_flags() -> list[str]:
+    """What the environment asks for besides, such as sanitizers (scripts/sanitize)."""
+    return os.environ.get("CXXFLAGS", "").split()
+
+
 def build(folder: Path) -> tuple[Path, dict[str, Path]]:
     """Compile the kernels.
 
@@ -234,7 +239,15 @@ def build(folder: Path) -> tuple[Path, dict[str, Path]]:
     def compile_unit(unit: str) -> Path:
         target = folder / (unit.replace("/", "_") + ".o")
         isa_flags = ISA_FLAGS.get(Path(unit).name.split("_")[0], [])
-        command = [compiler, *FLAGS, *isa_flags, f"-I{CSRC}", "-c", str(CSRC / unit)]
+        command = [
+            compiler,
+            *FLAGS,
+            *extra_flags(),
+            *isa_flags,
+            f"-I{CSRC}",
+            "-c",
+            str(CSRC / unit),
+        ]
         subprocess.run([*command, "-o", str(target)], check=True)
         return target
 
@@ -242,5 +255,5 @@ def build(folder: Path) -> tuple[Path, dict[str, Path]]:
         objects = dict(zip(UNITS, pool.map(compile_unit, UNITS), strict=True))
     library = folder / "kernels.so"
     linked = map(str, objects.values())
-    subprocess.run([compiler, "-shared", *linked, "-o", str(library)], check=True)
+    subprocess.run([compiler, *extra_flags(), "-shared", *linked, "-o", str(library)], check=True)
     return library, objects

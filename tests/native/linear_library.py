@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from firstword.batch import Float32Array
 from firstword.quant import INTEGER_TYPES, GGMLType, RawTensor
+from tests.native.abi import extra_flags
 
 CSRC = Path(__file__).parents[2] / "csrc"
 FLAGS = (
@@ -113,7 +114,7 @@ class LinearLibrary:
     def __init__(self, folder: Path, flags: Sequence[str] = FLAGS) -> None:
         self.objects = _compile(folder, flags)
         path = folder / "linear.so"
-        subprocess.run(["g++", "-shared", "-o", path, *self.objects], check=True)
+        subprocess.run(["g++", *extra_flags(), "-shared", "-o", path, *self.objects], check=True)
         self._c = ctypes.CDLL(str(path))
         self._c.fwt_panel_bytes.restype = ctypes.c_int64
         self._c.fwt_linear_items.restype = ctypes.c_int64
@@ -249,7 +250,16 @@ def _compile(folder: Path, flags: Sequence[str]) -> list[Path]:
     jobs = []
     for source, isa_flags in SOURCES.items():
         target = folder / (Path(source).stem + ".o")
-        command = ["g++", *flags, *isa_flags, "-I", str(CSRC), "-c", str(CSRC / source)]
+        command = [
+            "g++",
+            *flags,
+            *extra_flags(),
+            *isa_flags,
+            "-I",
+            str(CSRC),
+            "-c",
+            str(CSRC / source),
+        ]
         jobs.append((target, subprocess.Popen([*command, "-o", str(target)])))
     failed = [target.stem for target, job in jobs if job.wait() != 0]
     assert not failed, f"not compiled: {failed}"

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from firstword.batch import Float32Array
+from firstword.batch import Float32Array, ForwardBatch
 from firstword.errors import ConfigError, UnsupportedModelError
+from firstword.kvcache.spec import KVCacheSpec, KVGroup
 from firstword.models.registry import build_model
 from firstword.ops.cost import planned_batch
 from firstword.ops.native import (
@@ -20,12 +21,15 @@ from firstword.ops.native import (
     panel_sizes,
     usable_isas,
 )
+from firstword.ops.native_plan import NativeModel
 from firstword.ops.passes import make_plan
+from firstword.ops.record import Symbol
+from firstword.ops.reference import ReferenceOps
 from firstword.ops.weight_types import memory_bytes
 from firstword.quant import DEQUANTIZABLE, GGMLType, RawTensor
 from tests.harness import Model
 from tests.logits import chunk_batch, chunks_of_logits
-from tests.ops.builders import attention_spec, float_tensor, random_tensor, same_bits
+from tests.ops.builders import attention_spec, float_tensor, normal, random_tensor, same_bits
 from tests.weights.tiny_gguf import TinyOptions, write_tiny_gemma3, write_tiny_llama
 
 NUM_TOKENS = 75
@@ -113,6 +117,50 @@ def test_recordings_do_not_depend_on_the_batch(path: Path) -> None:
     many = ops.record(network, planned_batch([(0, 100), (5, 9)], groups))
     assert one == many
     assert make_plan(one, activation_run) == make_plan(many, activation_run)
+
+
+class OneLinear:
+    """A network of one linear: its input is a table of float32 rows.
+
+    Args:
+        ops: what it is made of.
+        x: [T, K] the table.
+        tensor: [N, K] the weight.
+    """
+
+    def __init__(self, ops: NativeOps, x: Float32Array, tensor: RawTensor) -> None:
+        self._ops = ops
+        self._table = ops.prepare("embedding", [float_tensor(x)])
+        self._weight = ops.prepare("linear", [tensor])
+
+    def __call__(self, batch: ForwardBatch, kv: object) -> Symbol:
+        self._ops.begin_step(batch, kv)
+        return self._ops.linear(self._ops.embedding(self._table, batch), self._weight)
+
+
+@pytest.mark.parametrize("ggml_type", sorted(DEQUANTIZABLE))
+@pytest.mark.parametrize("num_rows", [1, 7])
+def test_every_linear_is_that_of_the_int8_oracle(ggml_type: GGMLType, num_rows: int) -> None:
+    """Through the whole backend: a relative error of 1e-5 is allowed, and there is none."""
+    tensor, x = random_tensor(ggml_type, (70, 512)), normal(3, num_rows, 512)
+    ops, oracle = NativeOps(2), ReferenceOps("int8")
+    spec = KVCacheSpec((KVGroup("full", "full", (0,), 1, 16, "float16", "float16"),))
+    model = NativeModel(ops, OneLinear(ops, x, tensor), spec, 70)
+    rows = np.arange(num_rows, dtype=np.int32)
+    batch = replace(
+        planned_batch([(0, num_rows)], 1),
+        token_ids=rows,
+        logits_indices=rows,
+        block_tables=(np.zeros((1, 1), np.int32),),
+    )
+    ours = model(batch, ops.new_kv_pool(spec, 1))
+    theirs = oracle.linear(x, oracle.prepare("linear", [tensor]))
+    assert np.abs(ours - theirs).max() <= 1e-5 * np.abs(theirs).max()
+    assert same_bits(ours, theirs)
+
+
+def test_the_files_have_every_type_that_is_built() -> None:
+    assert {options["dtype"] for _, options in FILES.values()} == set(DEQUANTIZABLE)
 
 
 @pytest.mark.parametrize("ggml_type", sorted(DEQUANTIZABLE))
@@ -235,6 +283,22 @@ def kl_divergence(p_logits: Float32Array, q_logits: Float32Array) -> Float32Arra
     p, q = (x - np.log(np.exp(x).sum(axis=1, keepdims=True)) for x in (p, q))
     divergence: Float32Array = (np.exp(p) * (p - q)).sum(axis=1)
     return divergence
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("name", ["smollm2", "gemma3"])
+def test_every_instruction_set_gives_the_bits_of_real_models(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    """All logits of 64 tokens; the scalar kernels take most of the time."""
+    path = request.getfixturevalue(f"{name}_path")
+    ids = [(7919 * i * i + 31 * i + 11) % 40_000 for i in range(64)]
+    models = {isa: Model(path, "native", threads=2, isa=isa) for isa in usable_isas()}
+    found = {
+        isa: np.concatenate(list(chunks_of_logits(model, ids))) for isa, model in models.items()
+    }
+    for isa in found:
+        assert same_bits(found[isa], found["generic"]), isa
 
 
 @pytest.mark.real_model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import threading
@@ -17,10 +16,12 @@ import pytest
 
 from firstword.batch import CopySpan, ForwardBatch, Int32Array
 from firstword.errors import StepStoppedError
+from firstword.models.registry import build_model
 from firstword.ops.native_kv import NativeKVPool
 from firstword.ops.native_plan import NativeModel, RopeTable
 from firstword.ops.protocol import RopeSpec
 from firstword.quant import GGMLType
+from tests.float_env import FLUSH, control_word, flush_to_zero
 from tests.harness import Model
 from tests.logits import chunk_batch
 from tests.ops.builders import same_bits
@@ -125,6 +126,27 @@ def test_another_thread_can_stop_a_step(slow: Model) -> None:
     assert same_bits(model(batch, kv), expected)
 
 
+def test_plans_of_one_backend_take_turns_on_its_threads(tiny: Model) -> None:
+    """Two threads of the caller, each with a plan and pages of its own."""
+    ops, results = native_of(tiny).ops, list[tuple[int, bytes]]()
+    batch, _ = whole_prompt(tiny, 40)
+    expected = native_of(tiny)(batch, ops.new_kv_pool(tiny.spec, 2)).tobytes()
+    network, size = build_model(tiny.checkpoint, ops, tiny.spec), native_of(tiny).vocab_size
+    models = [NativeModel(ops, network, tiny.spec, size, fused=fused) for fused in (True, False)]
+
+    def work(index: int) -> None:
+        kv = ops.new_kv_pool(tiny.spec, 2)
+        for _ in range(20):
+            results.append((index, models[index](batch, kv).tobytes()))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [(0, expected)] * 20 + [(1, expected)] * 20
+
+
 def test_progress_counts_the_stages(tiny: Model) -> None:
     model, (batch, kv) = native_of(tiny), whole_prompt(tiny, 20)
     before = model.progress
@@ -215,32 +237,6 @@ def test_the_floating_point_environment_is_set_for_all_and_given_back(tiny: Mode
     with flush_to_zero():
         assert same_bits(model(batch, kv), expected)
         assert control_word() & FLUSH == FLUSH
-
-
-FLUSH = 0x8040
-_MXCSR_OFFSET = 28  # in glibc's fenv_t on x86-64
-_libm = ctypes.CDLL("libm.so.6")
-
-
-def control_word() -> int:
-    environment = ctypes.create_string_buffer(64)
-    _libm.fegetenv(environment)
-    return int.from_bytes(environment.raw[_MXCSR_OFFSET : _MXCSR_OFFSET + 4], "little")
-
-
-@contextmanager
-def flush_to_zero() -> Iterator[None]:
-    before, changed = (ctypes.create_string_buffer(64) for _ in range(2))
-    _libm.fegetenv(before)
-    raw = bytearray(before.raw)
-    word = control_word() | FLUSH
-    raw[_MXCSR_OFFSET : _MXCSR_OFFSET + 4] = word.to_bytes(4, "little")
-    changed.raw = bytes(raw)
-    _libm.fesetenv(changed)
-    try:
-        yield
-    finally:
-        _libm.fesetenv(before)
 
 
 def test_idle_threads_use_no_processor(tiny: Model) -> None:

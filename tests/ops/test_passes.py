@@ -119,6 +119,17 @@ def test_no_operation_mixes_rows() -> None:
             assert {program.rows[value] for value in inputs(op)} == {program.rows_of(op)}
 
 
+def test_without_fusion_every_recorded_operation_has_a_stage_of_its_own() -> None:
+    recording = network(2)
+    plan = make_plan(recording, run_of, fused=False)
+    assert all(len(stage.ops) == 1 for stage in plan.stages)
+    ops = [op for _, _, op in all_ops(plan)]
+    assert tuple(op for op in ops if not isinstance(op, Quantize)) == recording.ops
+    (taken,) = (index for index, op in enumerate(ops) if isinstance(op, Take))
+    narrow = [stage.rows == "logits" for stage in plan.stages]
+    assert narrow == [index >= taken for index in range(len(ops))]
+
+
 def test_an_embedding_is_of_all_rows_and_a_take_may_be_the_result() -> None:
     r: Recorder[str] = Recorder()
     x = r.embedding("embed", 6, 1.0)

@@ -56,6 +56,7 @@ class NativeModel:
         model: the network, bound to `ops`.
         spec: the KV groups.
         vocab_size: V.
+        fused: False runs the operations one by one, as they were recorded.
 
     Attributes:
         native_ms: milliseconds that the last step spent in the compiled module, sampling included.
@@ -67,10 +68,12 @@ class NativeModel:
         model: Callable[[ForwardBatch, Any], Symbol],
         spec: KVCacheSpec,
         vocab_size: int,
+        *,
+        fused: bool = True,
     ) -> None:
         self.ops, self.vocab_size = ops, vocab_size
         recording = ops.record(model, planned_batch([(0, 1)], len(spec.groups)))
-        self.plan = make_plan(recording, activation_run)
+        self.plan = make_plan(recording, activation_run, fused=fused)
         self._ropes = [RopeTable(rope) for rope in _rope_specs(self.plan)]
         self._windows = [group.window or 0 for group in spec.groups]
         self._native = lower(self.plan, ops)

@@ -118,15 +118,33 @@ class Plan(Generic[W]):
     result: Value
 
 
-def make_plan(recording: Recording[W], run_of: Callable[[W], int]) -> Plan[W]:
+def make_plan(
+    recording: Recording[W], run_of: Callable[[W], int], *, fused: bool = True
+) -> Plan[W]:
     """All passes.
 
     Args:
         recording: a network.
         run_of: the run length in which a weight wants its input quantized; 0 for not at all.
+        fused: False runs the operations as recorded, each in a stage of its own: slower, and the
+            same bits, which shows what the passes are worth.
     """
+    if not fused:
+        program = add_quantization(as_recorded(recording), run_of)
+        stages = tuple(Stage(_kind(op), program.rows_of(op), (op,)) for op in program.ops)
+        return assign_buffers(program, stages, run_of)
     program = merge_linears(narrow_rows(recording))
     return assign_buffers(program, group_stages(add_quantization(program, run_of)), run_of)
+
+
+def as_recorded(recording: Recording[W]) -> Program[W]:
+    """All positions up to the model's own `take`, the logits' rows after it."""
+    rows: list[Rows] = ["tokens"] * len(recording.widths)
+    for op in recording.ops:
+        is_narrow = isinstance(op, Take) or any(rows[value] == "logits" for value in inputs(op))
+        for value in outputs(op):
+            rows[value] = "logits" if is_narrow else "tokens"
+    return Program(recording.ops, recording.widths, tuple(rows), recording.result)
 
 
 def narrow_rows(recording: Recording[W]) -> Program[W]:

@@ -1,0 +1,1 @@
+"""What quantized arithmetic costs in quality, on real text, beside another engine's."""
