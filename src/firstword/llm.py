@@ -32,6 +32,7 @@ from firstword.processor import Message, Processor, Prompt
 from firstword.sampling.params import SamplingParams
 from firstword.text.chat_template import ChatTemplate
 from firstword.text.tokenizer import Tokenizer
+from firstword.text.vocabulary_cache import open_tokenizer
 from firstword.trace import events
 from firstword.trace.explain import explain
 from firstword.trace.explanation import Explanation
@@ -77,7 +78,9 @@ class LLM:
         self.checkpoint, self.kv_spec, self.pool = loaded.checkpoint, loaded.spec, loaded.pool
         self.model_config = loaded.checkpoint.config
         self.recorder = recorder or NullRecorder()
-        self.tokenizer = Tokenizer.from_gguf(loaded.checkpoint.tokenizer_metadata, str(path))
+        self.tokenizer = open_tokenizer(
+            loaded.checkpoint, keep=self.config.enable_panel_cache
+        )
         notices = (
             loaded.notice,
             loaded.binding.notice,
