@@ -130,9 +130,7 @@ def ready(model: str, threads: int, num_runs: int) -> None:
 
     def load(home: str) -> float:
         environment = {**os.environ, "FIRSTWORD_HOME": home}
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         return float(done.stdout)
 
     def first() -> float:

@@ -141,7 +141,7 @@ std::optional<uint64_t> end_of_strings(const Array<uint8_t, 1>& data, uint64_t s
   for (uint64_t i = 0; i < count; ++i) {
     if (at > size || size - at < 8) return {};
     uint64_t length = 0;
-    for (int byte = 7; byte >= 0; --byte) length = length << 8 | data.data()[at + static_cast<uint64_t>(byte)];
+    for (uint64_t byte = 8; byte-- > 0;) length = length << 8 | data.data()[at + byte];
     at += 8;
     if (length > size - at) return {};
     at += length;

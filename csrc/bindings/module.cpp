@@ -1,5 +1,5 @@
-// firstword._native: only ops.native* and the native twins in sampling, text and weights import it. This folder checks arguments,
-// releases the interpreter lock and calls; it computes nothing.
+// firstword._native: only ops.native* and the native twins in sampling, text and weights import it.
+// This folder checks arguments, releases the interpreter lock and calls; it computes nothing.
 #include "bindings/bindings.h"
 
 NB_MODULE(_native, m) {

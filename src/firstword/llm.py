@@ -82,9 +82,7 @@ class LLM:
         self.checkpoint, self.kv_spec, self.pool = loaded.checkpoint, loaded.spec, loaded.pool
         self.model_config = loaded.checkpoint.config
         self.recorder = recorder or NullRecorder()
-        self.tokenizer = open_tokenizer(
-            loaded.checkpoint, keep=self.config.enable_panel_cache
-        )
+        self.tokenizer = open_tokenizer(loaded.checkpoint, keep=self.config.enable_panel_cache)
         notices = (
             loaded.notice,
             loaded.binding.notice,

@@ -35,7 +35,7 @@ class PackedStrings(Sequence[str]):
 
     def __init__(self, offsets: NDArray[np.uint32], data: NDArray[np.uint8]) -> None:
         self.offsets, self.data = offsets, data
-        self._bytes = memoryview(data)
+        self._bytes = data.data
 
     @classmethod
     def of(cls, strings: Iterable[bytes]) -> PackedStrings:
@@ -157,9 +157,7 @@ def _sentencepiece(vocab: Vocabulary, packed: PackedStrings) -> Tables | None:
 
     plain = vocab.ids_of(TokenType.NORMAL, TokenType.BYTE)
     joined = [
-        i
-        for token, i in plain.items()
-        if vocab.types[i] == TokenType.NORMAL and len(token) > 1
+        i for token, i in plain.items() if vocab.types[i] == TokenType.NORMAL and len(token) > 1
     ]
     joined.sort(key=lambda i: (-vocab.scores[i], i))
     byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
