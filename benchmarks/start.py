@@ -115,7 +115,8 @@ def compare(model: str, threads: int, num_runs: int) -> None:
     peer = LlamaCpp()
     peer.install()
     theirs = [
-        str(peer.home.folder / "build" / "bin" / "llama-completion"), "-m", str(path), "-n", "1", "--no-warmup",
+        str(peer.home.folder / "build" / "bin" / "llama-completion"),
+        "-m", str(path), "-n", "1", "--no-warmup",
         "-no-cnv", "--temp", "0", "-t", str(threads), "-p", PROMPT,
     ]  # fmt: skip
     kinds = {"firstword, first byte": lambda: first_byte(ours), "llama.cpp": lambda: wall(theirs)}
