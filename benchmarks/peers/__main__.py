@@ -1,109 +1,191 @@
-"""Compares firstword with other engines.
+"""Compares firstword with other engines, row by row of a table.
 
-    python -m benchmarks.peers MODEL.gguf [MODEL.gguf ...] --peers llama.cpp,ik_llama.cpp
+    python -m benchmarks.peers --all-settings --rounds 2      # which setting is each peer's best
+    python -m benchmarks.peers --rounds 10 --contenders 0.8   # the table, with these settings
 
 The first run installs the peers, which for llama.cpp means building it. Results go to
-benchmarks/results as Markdown and JSON.
+benchmarks/results as JSON and as a page, after each row.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 
-from benchmarks.peers import ik_llama_cpp, llama_cpp, openvino_genai, tables
-from benchmarks.peers.compare import Comparison, compare, install
+from benchmarks.peers import ik_llama_cpp, llama_cpp, onnxruntime_genai, openvino_genai, tables
+from benchmarks.peers.choices import Choices
+from benchmarks.peers.compare import Contenders, Plan, compare
 from benchmarks.peers.engine import Engine, Firstword
-from firstword.bench.cases import Case, CaseKind
+from benchmarks.peers.models import find
+from benchmarks.peers.real_text import write_tokens
+from benchmarks.peers.results import Results, RowResult
+from benchmarks.peers.rows import Row, chosen_rows
+from benchmarks.peers.session import EngineFailedError
 from firstword.bench.machine import fingerprint
 from firstword.plan.hardware import usable_cores
-from firstword.weights.catalogue import resolve
+from firstword.text.tokenizer import Tokenizer
+from firstword.weights.checkpoint import open_checkpoint
+from firstword.weights.store import default_home
 
 RESULTS = Path(__file__).parents[1] / "results"
+SETTINGS = "settings.json"
 PEERS: dict[str, Sequence[Engine]] = {
     "llama.cpp": llama_cpp.SETTINGS,
     "ik_llama.cpp": ik_llama_cpp.SETTINGS,
     "openvino_genai": openvino_genai.SETTINGS,
+    "onnxruntime_genai": onnxruntime_genai.SETTINGS,
 }
-CASES = "prefill:512,decode:64@128"
+_SPARE_TEXT_TOKENS = 4096
+"""Each round's text begins a little further on."""
 
 
-def parse_cases(text: str) -> tuple[Case, ...]:
-    """Cases from words like "prefill:512", "decode:64@128" (depth), "decode:64@128x16" (batch).
+@dataclass(frozen=True)
+class Output:
+    """Where results go.
 
-    Raises:
-        ValueError: a word has another form.
+    Args:
+        folder: of the files.
+        day, name: their names' two parts.
+        least: peers slower than this share of the best, when settings were tried, are left out.
     """
-    cases = []
-    for word in text.split(","):
-        kind, _, sizes = word.strip().partition(":")
-        sizes, _, batch = sizes.partition("x")
-        tokens, _, depth = sizes.partition("@")
-        if kind not in ("prefill", "decode"):
-            raise ValueError(f"{word!r} is no case: write prefill:512 or decode:64@128x16")
-        phase: CaseKind = "prefill" if kind == "prefill" else "decode"
-        cases.append(Case(phase, int(tokens), int(depth or 0), int(batch or 1)))
-    return tuple(cases)
+
+    folder: Path
+    day: str
+    name: str
+    least: float
+
+    def path(self, suffix: str) -> Path:
+        """The file with this suffix."""
+        return self.folder / f"{self.day}-{self.name}.{suffix}"
 
 
-def chosen_engines(names: str, all_settings: bool) -> list[Engine]:
-    """Ours, then the peers named, each in its usual setting or in all of them.
+def chosen_engines(names: str) -> list[Engine]:
+    """All settings of the peers named.
 
     Raises:
         ValueError: there is no such peer.
     """
-    engines: list[Engine] = [Firstword()]
+    engines: list[Engine] = []
     for name in filter(None, names.split(",")):
         if name not in PEERS:
             raise ValueError(f"there is no peer {name!r}: choose from {', '.join(PEERS)}")
-        engines += PEERS[name] if all_settings else PEERS[name][:1]
+        engines += PEERS[name]
     return engines
+
+
+def install(engines: Sequence[Engine]) -> list[Engine]:
+    """The engines that can be installed; the others' reasons are printed."""
+    ready = []
+    for engine in engines:
+        try:
+            engine.install()
+            ready.append(engine)
+        except EngineFailedError as error:
+            progress(f"{engine.name} is left out: {error}")
+    return ready
+
+
+def progress(text: str) -> None:
+    """Say what happens now."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def measured(rows: Sequence[Row], contenders: Contenders, plan: Plan) -> Iterator[RowResult]:
+    """Measure rows, model by model; each is yielded when it is done."""
+    for model, members in groupby(rows, lambda row: row.model):
+        group = list(members)
+        path = find(model)
+        with tempfile.TemporaryDirectory() as folder:
+            text = _text(group, path, Path(folder))
+            yield from compare(group, path, contenders, plan, text)
+
+
+def try_settings(rows: Sequence[Row], engines: Sequence[Engine], plan: Plan, file: Path) -> Choices:
+    """Run every setting by itself, and keep each engine's best for each row in the file."""
+    choices, found = Choices.load(file), list[RowResult]()
+    for engine in engines:
+        compared = [row for row in rows if row.is_counted(engine.name)]
+        contenders = {row.id: [engine] for row in compared}
+        for result in measured(compared, contenders, plan):
+            found.append(result)
+            choices.add(found)
+            choices.save(file)
+    return choices
+
+
+def fill_table(
+    rows: Sequence[Row], engines: Sequence[Engine], plan: Plan, choices: Choices, out: Output
+) -> str:
+    """Run ours and the best settings in turn; returns the page, which is written row by row."""
+    results = Results.load(out.path("json"))
+    results.machine = asdict(fingerprint())
+    contenders = {
+        row.id: [Firstword(), *choices.contenders(row, engines, out.least)] for row in rows
+    }
+    page = ""
+    for result in measured(rows, contenders, plan):
+        results.add(result)
+        results.save(out.path("json"))
+        page = tables.markdown(results, out.day)
+        out.path("md").write_text(page)
+    return page
+
+
+def _text(rows: Sequence[Row], model: Path, folder: Path) -> Path | None:
+    """The token ids of a text long enough for the rows that want one."""
+    longest = max((row.case.context for row in rows if row.text), default=0)
+    if not longest:
+        return None
+    checkpoint = open_checkpoint(model)
+    tokenizer = Tokenizer.from_gguf(checkpoint.tokenizer_metadata, str(model))
+    write_tokens(folder / "text.bin", longest + _SPARE_TEXT_TOKENS, tokenizer.encode)
+    return folder / "text.bin"
 
 
 def main() -> None:
     """Run the comparison that the command line describes."""
+    arguments = parse_arguments()
+    words = filter(None, arguments.rows.split(","))
+    rows = chosen_rows(list(words), list(filter(None, arguments.models.split(","))))
+    if arguments.list:
+        print("\n".join(f"{row.id:<32}{row.goal}" for row in rows))
+        return
+    engines = install(chosen_engines(arguments.engines))
+    file = arguments.settings or default_home() / "peers" / SETTINGS
+    plan = Plan(arguments.threads, arguments.rounds, progress)
+    if arguments.all_settings:
+        try_settings(rows, engines, plan.without_limits(), file)
+        print(file.read_text(), end="")
+        return
+    day = arguments.day or f"{datetime.now(UTC):%Y-%m-%d}"
+    out = Output(arguments.out, day, arguments.name, arguments.contenders)
+    out.folder.mkdir(parents=True, exist_ok=True)
+    print(fill_table(rows, engines, plan, Choices.load(file), out))
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line's words."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("models", nargs="+", help="a catalogue name or a GGUF file")
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"of {', '.join(PEERS)}")
-    parser.add_argument("--all-settings", action="store_true", help="of each peer")
-    parser.add_argument("--cases", default=CASES, help=f"kind:tokens@depth x batch ({CASES})")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=usable_cores().count)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    parser.add_argument("--name", default="peers", help="of the results' files, after the date")
-    arguments = parser.parse_args()
-    began = datetime.now(UTC)
-    engines = install(chosen_engines(arguments.peers, arguments.all_settings))
-    comparisons: list[Comparison] = []
-    for model in arguments.models:
-        compared = compare(
-            engines,
-            resolve(model),
-            parse_cases(arguments.cases),
-            threads=arguments.threads,
-            rounds=arguments.rounds,
-            progress=lambda text: print(text, file=sys.stderr, flush=True),
-        )
-        comparisons.append(compared)
-        page = write_results(comparisons, arguments.out, arguments.name, began)
-    print(page)
-
-
-def write_results(
-    comparisons: Sequence[Comparison], folder: Path, name: str, began: datetime
-) -> str:
-    """Write what there is so far as a page and as JSON; returns the page."""
-    machine, day = fingerprint(), f"{began:%Y-%m-%d}"
-    page = tables.markdown(comparisons, machine, day)
-    report = tables.to_dict(comparisons, machine, began.isoformat(timespec="seconds"))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{day}-{name}.md").write_text(page)
-    (folder / f"{day}-{name}.json").write_text(json.dumps(report, indent=2) + "\n")
-    return page
+    add = parser.add_argument
+    add("--rows", default="", help='with commas, as in "1b:*/decode:*,FILE.gguf/prefill:512"')
+    add("--models", default="", help="only their rows; of 1b:q4_0 and so on, or the catalogue")
+    add("--engines", default=",".join(PEERS), help=f"peers: {', '.join(PEERS)}")
+    add("--rounds", type=int, default=10)
+    add("--threads", type=int, default=usable_cores().count)
+    add("--all-settings", action="store_true", help="try them, and keep which are the best")
+    add("--settings", type=Path, help="file of the best settings; otherwise beside the peers")
+    add("--contenders", type=float, default=0.0, help="leave out peers below this share, 0 to 1")
+    add("--out", type=Path, default=RESULTS, help="folder of the results")
+    add("--name", default="peers", help="of the results' files, after the day")
+    add("--day", help="in their names; rows of the same day and name come together (today)")
+    add("--list", action="store_true", help="print the rows and do nothing")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -1,129 +1,204 @@
-"""Runs engines round by round on one model, and sets their medians side by side."""
+"""Runs engines round by round on the rows of one model, each loaded once for all rounds.
+
+Not here: which engines and settings (choices) and what comes of the numbers (results).
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
-from statistics import median
 
-from benchmarks.peers.engine import Engine, EngineFailedError
+from benchmarks.peers.engine import Engine
+from benchmarks.peers.results import EngineResult, RowResult
+from benchmarks.peers.rows import Row
+from benchmarks.peers.session import EngineFailedError, Job, Session
 from firstword.bench.cases import Case
-from firstword.bench.machine import load_average
+from firstword.bench.machine import Limits, limits, load_average
 
-Pick = Callable[[Sequence[float]], float]
+Progress = Callable[[str], None]
+Contenders = Mapping[str, Sequence[Engine]]
+"""Engines by row id; ours is the first of each row."""
 
-_OWN_LOAD = 0.5
-"""Load average beyond the engines' own threads that is nothing to speak of."""
-
-
-@dataclass
-class EngineResult:
-    """What one engine gave.
-
-    Args:
-        name: the engine and its setting.
-        version: its release.
-        speeds: per case, tokens per second of each round.
-        details: of each round.
-        error: why it was left out, if it was.
-    """
-
-    name: str
-    version: str
-    speeds: dict[Case, list[float]] = field(default_factory=lambda: defaultdict(list))
-    details: list[dict[str, object]] = field(default_factory=list)
-    error: str | None = None
+_SETTLE_SECONDS = 0.05
+"""Threads of an engine that has just answered may still spin for a moment."""
+_WARM_UP_TOKENS = 128
 
 
-@dataclass
-class Comparison:
-    """All engines on one model.
+@dataclass(frozen=True)
+class Plan:
+    """How rows are measured.
 
     Args:
-        model: the file.
-        threads: each computed with.
-        cases: the rows of the table.
-        engines: the first one is ours.
-        load_averages: before each round.
+        threads: each engine computes with.
+        rounds: of each row.
+        progress: told what happens.
+        measure_limits: takes threads; what the machine allows.
     """
 
-    model: Path
     threads: int
-    cases: tuple[Case, ...]
-    engines: list[EngineResult]
-    load_averages: list[float | None] = field(default_factory=list)
+    rounds: int
+    progress: Progress
+    measure_limits: Callable[[int], Limits] = lambda threads: limits(threads, "native")
 
-    def best_peer(self, case: Case, of: Pick = median) -> tuple[str, float] | None:
-        """The peer with the highest speed, in whatever setting, and that speed.
+    def without_limits(self) -> Plan:
+        """The same, for speeds that are only compared with each other."""
+        return replace(self, measure_limits=lambda threads: Limits(0.0, None))
 
-        Args:
-            case: the row.
-            of: makes one speed of an engine's rounds.
+
+@dataclass
+class Sessions:
+    """Engines that are loaded for one job; one that fails is not tried again."""
+
+    job: Job
+    open_ones: dict[tuple[str, str], Session] = field(default_factory=dict)
+    errors: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def get(self, engine: Engine) -> Session:
+        """The engine's session, which is opened the first time.
+
+        Raises:
+            EngineFailedError: it failed, now or before.
         """
-        speeds = [(of(e.speeds[case]), e.name) for e in self.engines[1:] if e.speeds.get(case)]
-        if not speeds:
-            return None
-        speed, name = max(speeds)
-        return name, speed
+        key = engine.name, engine.setting
+        if key in self.errors:
+            raise EngineFailedError(self.errors[key])
+        if key not in self.open_ones:
+            try:
+                self.open_ones[key] = engine.open(self.job)
+            except EngineFailedError as error:
+                self.errors[key] = str(error)
+                raise
+        return self.open_ones[key]
 
-    def ratio(self, case: Case, of: Pick = median) -> float | None:
-        """Our speed over the best peer's."""
-        best, ours = self.best_peer(case, of), self.engines[0].speeds.get(case)
-        return of(ours) / best[1] if best and ours else None
+    def fail(self, engine: Engine, reason: str) -> None:
+        """End an engine that has failed."""
+        key = engine.name, engine.setting
+        self.errors[key] = reason
+        if key in self.open_ones:
+            self.open_ones.pop(key).close()
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether other programs wanted the processor: then no speed is that of the engine."""
-        known = [load for load in self.load_averages if load is not None]
-        return bool(known) and median(known) > self.threads + _OWN_LOAD
+    def close(self) -> None:
+        """End all processes."""
+        for session in self.open_ones.values():
+            session.close()
+        self.open_ones.clear()
 
 
 def compare(
-    engines: Sequence[Engine],
-    model: Path,
-    cases: Sequence[Case],
-    *,
-    threads: int,
-    rounds: int,
-    progress: Callable[[str], None],
-) -> Comparison:
-    """Run each engine once per round; who goes first changes with the round.
+    rows: Sequence[Row], model: Path, contenders: Contenders, plan: Plan, text: Path | None = None
+) -> Iterator[RowResult]:
+    """Measure the rows of one model; each is yielded when it is done.
 
-    An engine that fails is left out from then on, and says why.
+    Args:
+        rows: all of one model.
+        model: its file.
+        contenders: by row id.
+        plan: threads and rounds.
+        text: token ids for the rows with a text.
     """
-    results = {engine.name: EngineResult(engine.name, engine.version) for engine in engines}
-    comparison = Comparison(model, threads, tuple(cases), list(results.values()))
-    for number in range(rounds):
-        comparison.load_averages.append(load_average())
-        shift = number % len(engines)
-        for engine in [*engines[shift:], *engines[:shift]]:
-            result = results[engine.name]
-            if result.error is None:
-                progress(f"{model.name}: round {number + 1} of {rounds}: {engine.name}")
-                _measure(engine, result, comparison)
-    return comparison
+    for job, group in _jobs(rows, model, plan.threads, text):
+        with _sessions(job) as sessions:
+            for row in group:
+                yield _measure(row, contenders[row.id], sessions, plan)
 
 
-def _measure(engine: Engine, result: EngineResult, comparison: Comparison) -> None:
+@contextmanager
+def _sessions(job: Job) -> Iterator[Sessions]:
+    sessions = Sessions(job)
     try:
-        measured = engine.measure(comparison.model, comparison.cases, comparison.threads)
+        yield sessions
+    finally:
+        sessions.close()
+
+
+def _jobs(
+    rows: Sequence[Row], model: Path, threads: int, text: Path | None
+) -> Iterator[tuple[Job, list[Row]]]:
+    """Rows that the same loaded engines can run."""
+
+    def kind(row: Row) -> tuple[int, bool]:
+        return row.case.batch, row.text
+
+    for (batch, has_text), members in groupby(sorted(rows, key=kind), kind):
+        group = list(members)
+        context = max(row.case.context for row in group)
+        yield Job(model, threads, context, batch, text if has_text else None), group
+
+
+def _measure(row: Row, engines: Sequence[Engine], sessions: Sessions, plan: Plan) -> RowResult:
+    able = [engine for engine in engines if engine.can_run(row.case)]
+    found = [EngineResult(engine.name, engine.setting, engine.version) for engine in able]
+    began = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    result = RowResult(row.id, sessions.job.model.name, plan.threads, began, found)
+    pairs = list(zip(able, found, strict=True))
+    for engine, its in pairs:
+        plan.progress(f"{row.id}: warming up {_title(engine)}")
+        _time(engine, its, warm_up(row.case), sessions)
+        its.speeds.clear()
+    before = plan.measure_limits(plan.threads)
+    for number in range(plan.rounds):
+        result.load_averages.append(load_average())
+        for engine, its in _rotated(pairs, number):
+            if its.error is None:
+                time.sleep(_SETTLE_SECONDS)
+                _time(engine, its, row.case, sessions)
+                plan.progress(f"{row.id}: {number + 1} of {plan.rounds}: {_said(engine, its)}")
+    machine = before.best(plan.measure_limits(plan.threads))
+    result.read_bandwidth = machine.read_bandwidth
+    if machine.mac_rates is not None:
+        result.narrow_rate, result.wide_rate = machine.mac_rates.narrow, machine.mac_rates.wide
+    return result
+
+
+def warm_up(case: Case) -> Case:
+    """A shorter case of the same kind; what lies before it is read, and kept.
+
+    Several sequences whose prompts are read one after the other need the whole case to meet.
+    """
+    if case.batch > 1:
+        return case
+    if case.kind == "decode":
+        return replace(case, num_tokens=min(case.num_tokens, 4))
+    return replace(case, num_tokens=min(case.num_tokens, _WARM_UP_TOKENS))
+
+
+def _time(engine: Engine, result: EngineResult, case: Case, sessions: Sessions) -> None:
+    try:
+        session = sessions.get(engine)
+        timing = session.time(case)
     except EngineFailedError as error:
-        result.error = str(error)
+        result.error = without_folders(str(error))
+        sessions.fail(engine, result.error)
         return
-    for case, speed in measured.speeds.items():
-        result.speeds[case].append(speed)
-    result.details.append(dict(measured.details))
+    result.speeds.append(timing.speed)
+    result.details = dict(timing.details)
+    result.memory = session.memory()
 
 
-def install(engines: Sequence[Engine]) -> list[Engine]:
-    """The engines that can be installed; the others' reasons are printed."""
-    ready = []
-    for engine in engines:
-        try:
-            engine.install()
-            ready.append(engine)
-        except EngineFailedError as error:
-            print(f"{engine.name} is left out: {error}")
-    return ready
+def without_folders(text: str) -> str:
+    """A message with the names of files, and not where they lie."""
+    return re.sub(r"(?<![\w/])/(?:[^\s/:'\"]+/)+", "", text)
+
+
+def _rotated(
+    pairs: Sequence[tuple[Engine, EngineResult]], number: int
+) -> Iterable[tuple[Engine, EngineResult]]:
+    """Who goes first changes with the round."""
+    shift = number % max(len(pairs), 1)
+    return [*pairs[shift:], *pairs[:shift]]
+
+
+def _title(engine: Engine) -> str:
+    return f"{engine.name}, {engine.setting}" if engine.setting else engine.name
+
+
+def _said(engine: Engine, result: EngineResult) -> str:
+    if result.error is not None:
+        return f"{_title(engine)} failed: {result.error.splitlines()[-1]}"
+    return f"{_title(engine)} {result.speeds[-1]:.1f} tokens/s"

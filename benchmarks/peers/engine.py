@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from benchmarks.peers.session import TIMEOUT_SECONDS, EngineFailedError, Job, Session
 from firstword.bench.cases import Case
 
-TIMEOUT_SECONDS = 1800
-"""Of one process."""
-
-_KEPT = ("share_of_limit", "gmacs", "outside_share", "step_bytes")
-"""Of our own report, what a comparison keeps."""
-
-
-class EngineFailedError(Exception):
-    """An engine could not be installed or did not run a model; the message says why."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What one process of an engine measured.
-
-    Args:
-        speeds: tokens per second of each case that the engine can run.
-        details: whatever else the report should keep.
-    """
-
-    speeds: Mapping[Case, float]
-    details: Mapping[str, object] = field(default_factory=dict)
+DRIVERS = Path(__file__).parent / "drivers"
 
 
 class Engine(Protocol):
@@ -43,7 +21,12 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """The engine, and the setting where it is not the usual one."""
+        """The engine."""
+        ...
+
+    @property
+    def setting(self) -> str:
+        """Its setting in words; empty for the one it chooses itself."""
         ...
 
     @property
@@ -59,20 +42,25 @@ class Engine(Protocol):
         """
         ...
 
-    def measure(self, model: Path, cases: Sequence[Case], threads: int) -> Measured:
-        """Load a model in a process of its own, warm up, and run each case once.
+    def can_run(self, case: Case) -> bool:
+        """Whether it has a way to run this case at all."""
+        ...
+
+    def open(self, job: Job) -> Session:
+        """Load a model in a process of its own.
 
         Raises:
-            EngineFailedError: the process failed.
+            EngineFailedError: it does not load it.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Firstword:
-    """This repository's engine, through `firstword bench`."""
+    """This repository's engine, as `firstword bench` runs it."""
 
     name: str = "firstword"
+    setting: str = ""
 
     @property
     def version(self) -> str:
@@ -84,34 +72,13 @@ class Firstword:
     def install(self) -> None:
         """Nothing: it is running this."""
 
-    def measure(self, model: Path, cases: Sequence[Case], threads: int) -> Measured:
-        """One process for each case, which its command line then names exactly."""
-        speeds: dict[Case, float] = {}
-        details: dict[str, object] = {}
-        for case in cases:
-            report = self._bench(model, case, threads)
-            (result,) = report["results"]
-            speeds[case] = result["speed"]
-            details[case.label] = {name: result[name] for name in _KEPT}
-            details["read_bandwidth"] = report["setting"]["read_bandwidth"]
-            details["backend"] = report["setting"]["backend"]
-        return Measured(speeds, details)
+    def can_run(self, case: Case) -> bool:
+        """All cases."""
+        return True
 
-    def _bench(self, model: Path, case: Case, threads: int) -> dict[str, Any]:
-        sizes = {"prefill": (str(case.num_tokens), ""), "decode": ("", str(case.num_tokens))}
-        prompt, generate = sizes[case.kind]
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "bench.json"
-            run(
-                [
-                    sys.executable, "-m", "firstword", "bench", str(model), "--no-chat",
-                    "--prompt", prompt, "--generate", generate, "--depth", str(case.depth),
-                    "--batch", str(case.batch), "--threads", str(threads), "--repeat", "1",
-                    "--json", str(file),
-                ]
-            )  # fmt: skip
-            report: dict[str, Any] = json.loads(file.read_text())
-        return report
+    def open(self, job: Job) -> Session:
+        """Load a model."""
+        return Session([sys.executable, str(DRIVERS / "drive_firstword.py"), *job.arguments])
 
 
 def run(

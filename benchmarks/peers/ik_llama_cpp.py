@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
-from benchmarks.peers.engine import Measured, run
+from benchmarks.peers.engine import DRIVERS
 from benchmarks.peers.environment import Environment
+from benchmarks.peers.session import Job, Session
 from firstword.bench.cases import Case
 
 _RELEASE = "0.1.5"
-_DRIVER = Path(__file__).parent / "drivers" / "drive_ik_llama_cpp.py"
 _HOME = Environment("ik_llama.cpp", (f"ik-llama-cpp-python=={_RELEASE}",))
 
 
 @dataclass(frozen=True)
 class IkLlamaCpp:
-    """ik_llama.cpp in one setting; flash attention is off, as its package wants it without VNNI.
+    """ik_llama.cpp in one setting.
 
     Args:
-        name: as reported.
-        repack: interleave rows of the weights when they are loaded.
+        flags: "repack" interleaves rows of the weights when they are loaded (its -rtr),
+            "flash-attention" turns that on, which its wheel refuses on processors without VNNI.
         home: where it is installed.
     """
 
-    name: str = "ik_llama.cpp"
-    repack: bool = False
+    flags: tuple[str, ...] = ()
     home: Environment = _HOME
+    name: str = "ik_llama.cpp"
+
+    @property
+    def setting(self) -> str:
+        """The flags."""
+        return " ".join(self.flags)
 
     @property
     def version(self) -> str:
@@ -39,19 +41,20 @@ class IkLlamaCpp:
         """Install the package."""
         self.home.install()
 
-    def measure(self, model: Path, cases: Sequence[Case], threads: int) -> Measured:
-        """One process for all cases of single sequences."""
-        single = [case for case in cases if case.batch == 1]
-        job = {
-            "model": str(model),
-            "threads": threads,
-            "repack": self.repack,
-            "cases": [asdict(case) for case in single],
-        }
-        output = run([str(self.home.python), "-I", str(_DRIVER), json.dumps(job)])
-        speeds = json.loads(output.splitlines()[-1])
-        return Measured(dict(zip(single, speeds, strict=True)))
+    def can_run(self, case: Case) -> bool:
+        """Prompts one at a time, answers together."""
+        return case.kind == "decode" or case.batch == 1
+
+    def open(self, job: Job) -> Session:
+        """Load a model."""
+        driver = str(DRIVERS / "drive_ik_llama_cpp.py")
+        return Session([str(self.home.python), driver, *job.arguments, *self.flags])
 
 
-SETTINGS = (IkLlamaCpp(), IkLlamaCpp("ik_llama.cpp, repacked", repack=True))
-"""The usual setting, and the one that its authors advise for processors."""
+SETTINGS = (
+    IkLlamaCpp(),
+    IkLlamaCpp(("repack",)),
+    IkLlamaCpp(("flash-attention",)),
+    IkLlamaCpp(("repack", "flash-attention")),
+)
+"""The usual setting first, then those that are faster on some files and machines."""

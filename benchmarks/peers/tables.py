@@ -1,138 +1,150 @@
-"""Comparisons as a Markdown page and as JSON."""
+"""Results as a Markdown page. Not here: the numbers themselves (results)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
 from statistics import median
 
-from benchmarks.peers.compare import Comparison, EngineResult
-from firstword.bench.cases import Case
-from firstword.bench.machine import Fingerprint
+from benchmarks.peers.results import EngineResult, Results, RowResult
+from benchmarks.peers.rows import BY_ID, Row, parse_row
 
-FORMAT = 1
+_EXPLANATION = (
+    "Tokens per second, all sequences together: the median of interleaved rounds, with the least "
+    "and the most. The ratio is ours over the best peer's median, and in brackets that of the "
+    "fastest rounds. The limit of one sequence that decodes is what reading its bytes at the read "
+    "bandwidth of the same minutes allows; that of all else is what the processor's int8 "
+    "multiply-adds allow the linear layers. Our times hold scheduling, sampling and text; the "
+    "peers' hold little but the computation."
+)
+_BUSY = (
+    "**Other programs kept the machine busy.** Engines whose threads wait for each other without "
+    "giving way lose most from that, so the medians' ratios flatter ours, and neither those nor "
+    "the ones of the fastest rounds are results to rely on. It concerns:"
+)
 
 
-def markdown(comparisons: Sequence[Comparison], machine: Fingerprint, day: str) -> str:
-    """A page with one table per model."""
+def markdown(results: Results, day: str) -> str:
+    """The page.
+
+    Args:
+        results: what was measured.
+        day: for the title.
+    """
+    machine, rows = results.machine, list(results.rows.values())
+    memory = f"{machine.get('memory_bytes', 0) / 2**30:.0f} GiB"
     lines = [
         f"# Engines side by side, {day}",
         "",
-        f"{machine.cpu} ({', '.join(machine.features)}), {machine.cores} cores, "
-        f"{machine.memory_bytes / 2**30:.0f} GiB, {machine.system}; "
-        f"firstword {machine.firstword}, {_backend(comparisons)}.",
+        f"{machine.get('cpu')} ({', '.join(machine.get('features', ()))}), "
+        f"{machine.get('cores')} cores, {memory}, {machine.get('system')}; "
+        f"firstword {machine.get('firstword')}, {_backends(rows)}.",
         "",
-        "Tokens per second: the median of interleaved rounds, with the least and the most. The "
-        "ratio is ours over the best peer's median, whatever its setting, and in brackets that of "
-        "the fastest rounds. firstword's times hold scheduling, sampling and text; the peers' hold "
-        "the computation alone.",
+        _EXPLANATION,
+        "",
+        "| row | rounds | firstword | best peer | its speed | ratio | limit | of it | goal | met |",
+        "|---" * 10 + "|",
+        *(_summary(result) for result in rows),
+        "",
+        *_warning(rows),
+        "## All engines",
+        "",
+        "| row | engine | setting | tokens/s | resident | |",
+        "|---" * 6 + "|",
+        *(_line(result, engine) for result in rows for engine in result.engines),
+        "",
+        "## Memory of our process",
+        "",
+        "| row | resident | peak | weights | KV pool | allowed | met |",
+        "|---" * 7 + "|",
+        *(_memory(result) for result in rows if result.ours.memory and result.memory_allowed),
+        "",
+        "## The machine meanwhile",
+        "",
+        "| row | time | threads | reads GB/s | GMAC/s, 4 and 8 bits | load average |",
+        "|---" * 6 + "|",
+        *(_conditions(result) for result in rows),
     ]
-    for comparison in comparisons:
-        lines += ["", *_table(comparison)]
     return "\n".join(lines) + "\n"
 
 
-def _backend(comparisons: Sequence[Comparison]) -> str:
+def row_of(result: RowResult) -> Row:
+    """The row of the table, or one without a goal."""
+    return BY_ID.get(result.row) or parse_row(result.row)
+
+
+def _backends(rows: Sequence[RowResult]) -> str:
     """What our engine said that it computes with."""
-    found = (d.get("backend") for c in comparisons for d in c.engines[0].details)
+    found = (row.ours.details.get("backend") for row in rows if row.engines)
     return ", ".join(dict.fromkeys(str(backend) for backend in found if backend))
 
 
-def _table(comparison: Comparison) -> list[str]:
-    engines = [e for e in comparison.engines if e.error is None]
-    loads = [load for load in comparison.load_averages if load is not None]
-    busy = f", load average {min(loads):.1f} to {max(loads):.1f}" if loads else ""
-    lines = [
-        f"## {comparison.model.name}",
-        "",
-        f"{comparison.threads} threads, {len(comparison.load_averages)} rounds{busy}.",
-        *_warning(comparison),
-        "",
-        "| | " + " | ".join(f"{e.name} ({e.version})" for e in engines) + " | ratio | limit |",
-        "|---" * (len(engines) + 3) + "|",
-    ]
-    lines += [_row(comparison, case, engines) for case in comparison.cases]
-    failed = [e for e in comparison.engines if e.error is not None]
-    lines += [f"\n{e.name} did not run: {_reason(e.error)}" for e in failed]
-    return lines
-
-
-def _warning(comparison: Comparison) -> list[str]:
-    if not comparison.is_busy:
-        return []
-    return [
-        "",
-        "**Other programs kept the machine busy.** Engines whose threads wait for each other "
-        "without giving way lose most from that, so the medians' ratios flatter ours; those of "
-        "the fastest rounds are nearer the truth, and neither is a result to rely on.",
-    ]
-
-
-def _row(comparison: Comparison, case: Case, engines: Sequence[EngineResult]) -> str:
-    ratio = comparison.ratio(case)
-    cells = [case.label, *(_cell(e.speeds.get(case, [])) for e in engines)]
-    fastest = comparison.ratio(case, max)
-    cells.append("" if ratio is None else f"{ratio:.2f}x ({fastest:.2f}x)")
-    share = _share_of_limit(comparison.engines[0], case)
-    cells.append("" if share is None else f"{share:.0%}")
+def _summary(result: RowResult) -> str:
+    row = row_of(result)
+    best, ratio, share = result.best_peer(row.goal), result.ratio(row.goal), result.share(row)
+    limit = result.limit(row.limit)
+    fastest = result.ratio(row.goal, max)
+    met = row.goal.is_met(ratio, share)
+    cells = (
+        result.row,
+        str(max((len(engine.speeds) for engine in result.engines), default=0)),
+        _speeds(result.ours.speeds),
+        "" if best is None else f"{best.name} {best.setting}".strip(),
+        "" if best is None else _speeds(best.speeds),
+        "" if ratio is None else f"{ratio:.2f}x ({fastest:.2f}x)",
+        "" if limit is None else f"{limit:,.1f} ({row.limit})",
+        "" if share is None else f"{share:.0%}",
+        str(row.goal),
+        "" if met is None else "yes" if met else "no",
+    )
     return "| " + " | ".join(cells) + " |"
 
 
-def _cell(speeds: Sequence[float]) -> str:
+def _line(result: RowResult, engine: EngineResult) -> str:
+    name = f"{engine.name} ({engine.version})"
+    error = "" if engine.error is None else f"did not run: {_reason(engine.error)}"
+    size = "" if engine.memory is None else _megabytes(engine.memory.resident)
+    cells = (result.row, name, engine.setting, _speeds(engine.speeds), size, error)
+    return "| " + " | ".join(cells) + " |"
+
+
+def _memory(result: RowResult) -> str:
+    memory, allowed = result.ours.memory, result.memory_allowed
+    assert memory is not None and allowed is not None
+    planned = (result.ours.details["weight_bytes"], result.ours.details["kv_bytes"])
+    sizes = (memory.resident, memory.peak, *planned, allowed)
+    met = "yes" if memory.resident <= allowed else "no"
+    return "| " + " | ".join([result.row, *map(_megabytes, sizes), met]) + " |"
+
+
+def _conditions(result: RowResult) -> str:
+    loads = [load for load in result.load_averages if load is not None]
+    cells = (
+        result.row,
+        result.time,
+        str(result.threads),
+        f"{result.read_bandwidth / 1e9:.1f}",
+        f"{result.narrow_rate / 1e9:.0f}, {result.wide_rate / 1e9:.0f}",
+        f"{min(loads):.1f} to {max(loads):.1f}" if loads else "",
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def _warning(rows: Sequence[RowResult]) -> list[str]:
+    busy = [result.row for result in rows if result.is_busy]
+    return [f"{_BUSY} {', '.join(busy)}.", ""] if busy else []
+
+
+def _speeds(speeds: Sequence[float]) -> str:
     if not speeds:
         return ""
-    return f"{median(speeds):.1f} ({min(speeds):.1f}-{max(speeds):.1f})"
+    return f"{median(speeds):,.1f} ({min(speeds):,.1f}-{max(speeds):,.1f})"
 
 
-def _share_of_limit(ours: EngineResult, case: Case) -> float | None:
-    """Of the time of our decode step, what reading its bytes takes; the median of the rounds."""
-    shares = []
-    for details in ours.details:
-        entry = details.get(case.label)
-        share = entry.get("share_of_limit") if isinstance(entry, dict) else None
-        if isinstance(share, float):
-            shares.append(share)
-    return median(shares) if shares else None
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:,.0f} MB"
 
 
-def _reason(text: str | None) -> str:
+def _reason(text: str) -> str:
     """The last line of a message that says something."""
-    lines = [line for line in (text or "").splitlines() if line.strip()]
-    return lines[-1].strip()[:200] if lines else "it gave no reason"
-
-
-def to_dict(
-    comparisons: Sequence[Comparison], machine: Fingerprint, time: str
-) -> dict[str, object]:
-    """All numbers as plain values."""
-    return {
-        "format": FORMAT,
-        "time": time,
-        "machine": asdict(machine),
-        "models": [_comparison(comparison) for comparison in comparisons],
-    }
-
-
-def _comparison(comparison: Comparison) -> dict[str, object]:
-    return {
-        "file": comparison.model.name,
-        "file_bytes": _size(comparison.model),
-        "threads": comparison.threads,
-        "load_averages": comparison.load_averages,
-        "ratios": {case.label: comparison.ratio(case) for case in comparison.cases},
-        "engines": [
-            {
-                "name": engine.name,
-                "version": engine.version,
-                "error": engine.error,
-                "speeds": {case.label: speeds for case, speeds in engine.speeds.items()},
-                "details": engine.details,
-            }
-            for engine in comparison.engines
-        ],
-    }
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip().replace("|", "/")[:200] if lines else "it gave no reason"

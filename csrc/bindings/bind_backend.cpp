@@ -8,6 +8,7 @@
 #include "bindings/bindings.h"
 #include "bindings/pages.h"
 #include "core/backend.h"
+#include "core/peak.h"
 #include "core/weights.h"
 #include "fmt/repack.h"
 
@@ -90,7 +91,8 @@ void bind_backend(nb::module_& m) {
           },
           "num_threads"_a, "isa"_a = "")
       .def_prop_ro("isa", [](const Backend& self) { return self.table.isa; })
-      .def_prop_ro("num_threads", [](const Backend& self) { return self.pool.size(); });
+      .def_prop_ro("num_threads", [](const Backend& self) { return self.pool.size(); })
+      .def("mac_rate", &mac_rate, "wide"_a, nb::call_guard<nb::gil_scoped_release>());
 
   nb::class_<Weights>(m, "Weights")
       .def(nb::init<>())

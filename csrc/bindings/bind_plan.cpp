@@ -1,8 +1,12 @@
 // Plan, its operations and stages.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -10,6 +14,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/pages.h"
+#include "bindings/sample.h"
 #include "bindings/step.h"
 #include "core/backend.h"
 #include "core/plan.h"
@@ -67,18 +72,32 @@ bool signal_raised(void*) {
   return PyErr_CheckSignals() != 0;
 }
 
-bool run_plan(Plan& plan, const Step& step, const Pages& pages, int64_t vocab_size,
-              const std::vector<int64_t>& windows, bool poll_signals) {
+// Tokens, and how many of the step's seconds it took to choose them.
+using Sampled = std::pair<std::vector<Outcome>, double>;
+
+// Runs a step and chooses its tokens; nothing where it was stopped.
+std::optional<Sampled> run_plan(Plan& plan, Sampler& sampler, const Step& step,
+                                             const Pages& pages, int64_t vocab_size,
+                                             const std::vector<int64_t>& windows, int32_t logits,
+                                             const Array<int32_t, 1>& rows,
+                                             const std::vector<const Strategy*>& strategies,
+                                             bool poll_signals) {
   step.check(vocab_size, pages.num_blocks, windows);
   const StepInput input = step.input(pages.memory.data(), pages.page_bytes);
   const Poll poll = {poll_signals ? &signal_raised : nullptr, nullptr};
+  SampleCall call(strategies, rows, static_cast<size_t>(step.num_logits()));
   bool done = false;
+  double seconds = 0;
   {
     const nb::gil_scoped_release release;
     done = plan.run(input, poll);
+    const auto start = std::chrono::steady_clock::now();
+    if (done) call.run(sampler, plan.floats(logits), vocab_size);
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
-  return done;
+  if (!done) return std::nullopt;
+  return Sampled{call.outcomes(), seconds};
 }
 
 nb::ndarray<const float, nb::numpy, nb::ndim<2>> view_floats(nb::handle_t<Plan> self,
@@ -104,8 +123,11 @@ void bind_plan(nb::module_& m) {
           "backend"_a, "weights"_a, "buffers"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
       .def("add", &Plan::add, "stage"_a)
       .def("reserve", &Plan::reserve, "num_tokens"_a, "num_logits"_a)
-      .def("run", &run_plan, "step"_a, "pages"_a, "vocab_size"_a, "windows"_a, "poll_signals"_a)
+      .def("run", &run_plan, "sampler"_a, "step"_a, "pages"_a, "vocab_size"_a, "windows"_a,
+           "logits"_a, "rows"_a, "strategies"_a, "poll_signals"_a)
       .def("stop", &Plan::stop)
+      .def("measure", &Plan::measure, "on"_a)
+      .def_prop_ro("stage_ns", &Plan::stage_ns)
       .def("floats", &view_floats, "buffer"_a, "rows"_a, "width"_a)
       .def_prop_ro("progress", &Plan::progress)
       .def_prop_ro("scratch_bytes", &Plan::scratch_bytes);

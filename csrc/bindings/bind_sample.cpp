@@ -5,86 +5,73 @@
 
 #include <optional>
 #include <stdexcept>
-#include <tuple>
 #include <vector>
 
-#include "bindings/bindings.h"
+#include "bindings/sample.h"
 #include "core/backend.h"
-#include "core/sample_rows.h"
 
 using namespace nb::literals;
 
 namespace fw {
 
-namespace {
+SampleRow Strategy::complete() const {
+  SampleRow whole = row;
+  whole.banned = banned.data();
+  whole.num_banned = static_cast<int64_t>(banned.size());
+  whole.bias_ids = bias_ids.data();
+  whole.bias = bias.data();
+  whole.num_bias = static_cast<int64_t>(bias_ids.size());
+  whole.allowed = allowed ? allowed->data() : nullptr;
+  whole.num_allowed_words = allowed ? static_cast<int64_t>(allowed->size()) : 0;
+  return whole;
+}
 
-using Candidate = std::tuple<int32_t, double, double>;  // id, log probability, probability
-
-// A row's strategy with its lists.
-struct Strategy {
-  SampleRow row;
-  std::vector<int32_t> banned, bias_ids;
-  std::vector<float> bias;
-  std::optional<Array<uint32_t, 1>> allowed;
-
-  SampleRow complete() const {
-    SampleRow whole = row;
-    whole.banned = banned.data();
-    whole.num_banned = static_cast<int64_t>(banned.size());
-    whole.bias_ids = bias_ids.data();
-    whole.bias = bias.data();
-    whole.num_bias = static_cast<int64_t>(bias_ids.size());
-    whole.allowed = allowed ? allowed->data() : nullptr;
-    whole.num_allowed_words = allowed ? static_cast<int64_t>(allowed->size()) : 0;
-    return whole;
+SampleCall::SampleCall(const std::vector<const Strategy*>& strategies,
+                       const Array<int32_t, 1>& rows, size_t num_logits)
+    : rows_(rows.data(), rows.data() + rows.size()), rooms_(strategies.size()) {
+  if (rows.size() != strategies.size()) throw std::invalid_argument("one strategy for each row");
+  for (size_t i = 0; i < strategies.size(); ++i) {
+    if (rows_[i] < 0 || static_cast<size_t>(rows_[i]) >= num_logits) {
+      throw std::invalid_argument("no such row of logits");
+    }
+    const SampleRow row = strategies[i]->complete();
+    const auto count = static_cast<size_t>(row.num_candidates);
+    CandidateRoom& room = rooms_[i];
+    room.ids.resize(count), room.logprobs.resize(count), room.probabilities.resize(count);
+    tasks_.push_back(
+        {nullptr, row, {}, {room.ids.data(), room.logprobs.data(), room.probabilities.data()}});
   }
-};
+}
 
-struct Outcome {
-  SampleResult result;
-  std::vector<Candidate> candidates;
-};
+void SampleCall::run(Sampler& sampler, const float* logits, int64_t vocab_size) {
+  for (size_t i = 0; i < tasks_.size(); ++i) tasks_[i].logits = logits + rows_[i] * vocab_size;
+  sampler.run(tasks_, vocab_size);
+}
 
-// Room for the candidates of one row.
-struct CandidateRoom {
-  explicit CandidateRoom(int64_t count)
-      : ids(static_cast<size_t>(count)), logprobs(ids.size()), probabilities(ids.size()) {}
+std::vector<Outcome> SampleCall::outcomes() const {
+  std::vector<Outcome> outcomes;
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    Outcome& outcome = outcomes.emplace_back(Outcome{tasks_[i].result, {}});
+    if (outcome.result.status != SampleStatus::kOk) continue;
+    for (size_t c = 0; c < static_cast<size_t>(outcome.result.num_candidates); ++c) {
+      outcome.candidates.emplace_back(rooms_[i].ids[c], rooms_[i].logprobs[c],
+                                      rooms_[i].probabilities[c]);
+    }
+  }
+  return outcomes;
+}
 
-  std::vector<int32_t> ids;
-  std::vector<double> logprobs, probabilities;
-};
+namespace {
 
 std::vector<Outcome> sample(Sampler& sampler, const Array<float, 2>& logits,
                             const Array<int32_t, 1>& rows,
                             const std::vector<const Strategy*>& strategies) {
-  const auto vocab_size = static_cast<int64_t>(logits.shape(1));
-  if (rows.size() != strategies.size()) throw std::invalid_argument("one strategy for each row");
-  std::vector<SampleTask> tasks;
-  std::vector<CandidateRoom> rooms;
-  for (size_t i = 0; i < strategies.size(); ++i) {
-    const int32_t row = rows.data()[i];
-    if (row < 0 || static_cast<size_t>(row) >= logits.shape(0)) {
-      throw std::invalid_argument("no such row of logits");
-    }
-    const SampleRow strategy = strategies[i]->complete();
-    CandidateRoom& room = rooms.emplace_back(strategy.num_candidates);
-    tasks.push_back({logits.data() + row * vocab_size, strategy, {},
-                     {room.ids.data(), room.logprobs.data(), room.probabilities.data()}});
-  }
+  SampleCall call(strategies, rows, logits.shape(0));
   {
     const nb::gil_scoped_release release;
-    sampler.run(tasks, vocab_size);
+    call.run(sampler, logits.data(), static_cast<int64_t>(logits.shape(1)));
   }
-  std::vector<Outcome> outcomes;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    Outcome& outcome = outcomes.emplace_back(Outcome{tasks[i].result, {}});
-    if (outcome.result.status != SampleStatus::kOk) continue;
-    for (size_t c = 0; c < static_cast<size_t>(outcome.result.num_candidates); ++c) {
-      outcome.candidates.emplace_back(rooms[i].ids[c], rooms[i].logprobs[c],
-                                      rooms[i].probabilities[c]);
-    }
-  }
-  return outcomes;
+  return call.outcomes();
 }
 
 void make_strategy(Strategy* self, double temperature, double top_p, int64_t top_k, uint64_t seed,

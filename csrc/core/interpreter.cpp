@@ -32,6 +32,13 @@ struct RowSpace {
 
 }  // namespace
 
+// How `count` items are dealt out: in runs of `piece`, from `shares` parts of equal size. A thread
+// takes from a share of its own first, then from others'.
+struct Cut {
+  int64_t count, piece;
+  int64_t shares = 1;
+};
+
 // One step on its way through a plan; lives for the step.
 class Interpreter {
  public:
@@ -55,14 +62,18 @@ class Interpreter {
   KVPages pages_of(const AttentionLayer& layer) const;
 
   template <typename Work>
-  void share(int thread, int queue, int64_t count, int64_t piece, Work work);
+  void share(int thread, const Cut& cut, Work work);
+  template <typename Finish>
+  void barrier(Finish finish);
   // A stage of rows that are too few to be shared out, or null.
   const RowsStage* small_rows(const Stage& stage) const;
   void run_ops(const RowsStage& stage, int64_t first, int64_t last) const;
   void run_stage(int thread, size_t i);
-  void run_rows(int thread, int queue, const RowsStage& stage);
-  void run_linear(int thread, int queue, const LinearStage& stage);
-  void run_attention(int thread, int queue, const AttentionCall& call, int64_t rows);
+  void run_alone(const RowsStage& stage, size_t i);
+  Clock::time_point note_time(size_t stage, Clock::time_point start);
+  void run_rows(int thread, const RowsStage& stage);
+  void run_linear(int thread, const LinearStage& stage);
+  void run_attention(int thread, const AttentionCall& call, int64_t rows);
   bool may_go_on(int thread);
 
   const RowSpace& space(Rows rows) const { return rows == Rows::kTokens ? tokens_ : logits_; }
@@ -294,27 +305,44 @@ LinearArgs Interpreter::linear_args(const LinearStage& stage) const {
 
 void Interpreter::walk(int thread) {
   const size_t count = plan_.stages_.size();
+  const bool measures = thread == 0 && !plan_.stage_ns_.empty();
+  Clock::time_point start = measures ? Clock::now() : Clock::time_point();
   for (size_t i = 0; i < count; ++i) {
+    const size_t measured = i;
     run_stage(thread, i);
     const RowsStage* next = i + 1 < count ? small_rows(plan_.stages_[i + 1]) : nullptr;
-    plan_.pool_.barrier([&] {
-      if (next != nullptr && !stopped()) run_ops(*next, 0, space(next->rows).count);
+    barrier([&] {
+      if (next != nullptr && !stopped()) run_alone(*next, i + 1);
       plan_.progress_.fetch_add(next == nullptr ? 1 : 2, std::memory_order_relaxed);
     });
     if (next != nullptr) ++i;
+    if (measures) start = note_time(measured, start);
   }
 }
 
+void Interpreter::run_alone(const RowsStage& stage, size_t i) {
+  const bool measures = !plan_.stage_ns_.empty();
+  const Clock::time_point start = measures ? Clock::now() : Clock::time_point();
+  run_ops(stage, 0, space(stage.rows).count);
+  if (measures) note_time(i, start);
+}
+
+Clock::time_point Interpreter::note_time(size_t stage, Clock::time_point start) {
+  const Clock::time_point now = Clock::now();
+  plan_.stage_ns_[stage] +=
+      std::chrono::duration_cast<std::chrono::nanoseconds>(now - start).count();
+  return now;
+}
+
 void Interpreter::run_stage(int thread, size_t i) {
-  const int queue = static_cast<int>(2 * i);
   const Stage& stage = plan_.stages_[i];
   if (const auto* rows = std::get_if<RowsStage>(&stage)) {
-    run_rows(thread, queue, *rows);
+    run_rows(thread, *rows);
   } else if (const auto* linear = std::get_if<LinearStage>(&stage)) {
-    run_linear(thread, queue, *linear);
+    run_linear(thread, *linear);
   } else {
     const Rows over = std::get<AttentionStage>(stage).rows;
-    run_attention(thread, queue, attention_[i], space(over).count);
+    run_attention(thread, attention_[i], space(over).count);
   }
 }
 
@@ -323,16 +351,32 @@ const RowsStage* Interpreter::small_rows(const Stage& stage) const {
   return rows != nullptr && space(rows->rows).count <= kMaxRowsAlone ? rows : nullptr;
 }
 
-// Takes pieces of `count` items until none is left. A stopped step goes on through all barriers
-// without work: threads may see the flag at different stages.
+// Takes items until none is left. A stopped step goes on through all barriers without work: threads
+// may see the flag at different stages.
 template <typename Work>
-void Interpreter::share(int thread, int queue, int64_t count, int64_t piece, Work work) {
-  WorkQueue& items = plan_.queues_[Plan::index(queue)];
-  while (may_go_on(thread)) {
-    const int64_t first = items.take(piece);
-    if (first >= count) return;
-    work(first, std::min(first + piece, count));
+void Interpreter::share(int thread, const Cut& cut, Work work) {
+  const int64_t pieces = (cut.count + cut.piece - 1) / cut.piece;
+  for (int64_t turn = 0; turn < cut.shares; ++turn) {
+    const int64_t owner = (thread + turn) % cut.shares;
+    WorkQueue& queue = plan_.queues_[static_cast<size_t>(owner)];
+    const int64_t begin = pieces * owner / cut.shares;
+    const int64_t size = pieces * (owner + 1) / cut.shares - begin;
+    while (may_go_on(thread)) {
+      const int64_t taken = queue.take(1);
+      if (taken >= size) break;
+      const int64_t first = (begin + taken) * cut.piece;
+      work(first, std::min(first + cut.piece, cut.count));
+    }
   }
+}
+
+// Waits for all threads; the last to come makes ready the next shares, then runs `finish`.
+template <typename Finish>
+void Interpreter::barrier(Finish finish) {
+  plan_.pool_.barrier([&] {
+    for (WorkQueue& queue : plan_.queues_) queue.reset();
+    finish();
+  });
 }
 
 bool Interpreter::may_go_on(int thread) {
@@ -343,9 +387,9 @@ bool Interpreter::may_go_on(int thread) {
   return !stopped();
 }
 
-void Interpreter::run_rows(int thread, int queue, const RowsStage& stage) {
+void Interpreter::run_rows(int thread, const RowsStage& stage) {
   const int64_t count = space(stage.rows).count;
-  share(thread, queue, count, std::min(piece(count), kMaxRowsPerPiece),
+  share(thread, {count, std::min(piece(count), kMaxRowsPerPiece)},
         [&](int64_t first, int64_t last) { run_ops(stage, first, last); });
 }
 
@@ -354,30 +398,29 @@ void Interpreter::run_ops(const RowsStage& stage, int64_t first, int64_t last) c
   for (const RowOp& op : stage.ops) std::visit(runner, op);
 }
 
-void Interpreter::run_linear(int thread, int queue, const LinearStage& stage) {
+void Interpreter::run_linear(int thread, const LinearStage& stage) {
   const LinearArgs args = linear_args(stage);
   const int64_t items = args.a.t == 0 ? 0 : linear_items(args);
   const int64_t panels =
       std::clamp<int64_t>(piece(items) / kItemsPerPanel, 1, kMaxPanelsPerPiece);
-  share(thread, queue, items, panels * kItemsPerPanel, [&](int64_t first, int64_t last) {
+  share(thread, {items, panels * kItemsPerPanel, plan_.pool_.size()}, [&](int64_t first, int64_t last) {
     plan_.table_.linear(args, first, last, scratch(thread));
   });
 }
 
-void Interpreter::run_attention(int thread, int queue, const AttentionCall& call, int64_t rows) {
-  share(thread, queue, call.items, 1, [&](int64_t first, int64_t last) {
+void Interpreter::run_attention(int thread, const AttentionCall& call, int64_t rows) {
+  share(thread, {call.items, 1}, [&](int64_t first, int64_t last) {
     plan_.table_.attention(call.args, first, last, scratch(thread));
   });
   if (!call.merges) return;
-  plan_.pool_.barrier();
-  share(thread, queue + 1, rows, std::min(piece(rows), kMaxRowsPerPiece),
+  barrier([] {});
+  share(thread, {rows, std::min(piece(rows), kMaxRowsPerPiece)},
         [&](int64_t first, int64_t last) { plan_.table_.attention_merge(call.args, first, last); });
 }
 
 bool Plan::run(const StepInput& step, const Poll& poll) {
   stop_.store(false, std::memory_order_relaxed);
   reserve(step.num_tokens, step.num_logits);
-  if (queues_.size() < 2 * stages_.size()) queues_ = std::vector<WorkQueue>(2 * stages_.size());
   for (WorkQueue& queue : queues_) queue.reset();
   for (const BlockCopy& copy : step.copies) {
     std::memcpy(step.pages + copy.destination * step.page_bytes,

@@ -9,7 +9,8 @@ namespace fw {
 
 Plan::Plan(ThreadPool& pool, const Weights& weights, const KernelTable& table,
            std::vector<BufferSpec> buffers)
-    : pool_(pool), weights_(weights), table_(table), buffers_(std::move(buffers)) {
+    : pool_(pool), weights_(weights), table_(table), buffers_(std::move(buffers)),
+      queues_(static_cast<size_t>(pool.size())) {
   memory_.resize(buffers_.size());
   scratch_.resize(static_cast<size_t>(pool.size()));
 }

@@ -170,6 +170,12 @@ class Plan {
   // Stages run so far, over all steps.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
+  // Adds up the nanoseconds of every stage from now on, or does so no longer. Between steps only.
+  void measure(bool on) { stage_ns_.assign(on ? stages_.size() : 0, 0); }
+  // [stages], or empty: from one barrier to the next, as the calling thread saw it. Rows that
+  // one thread did at the barrier before are counted there too.
+  const std::vector<int64_t>& stage_ns() const { return stage_ns_; }
+
   // The floats of a buffer after a run.
   const float* floats(int32_t buffer) const { return memory_.at(index(buffer)).as<float>(); }
 
@@ -189,7 +195,8 @@ class Plan {
   Memory partials_;              // of split attention
   int64_t max_tokens_ = 0;
   int64_t max_logits_ = 0;
-  std::vector<WorkQueue> queues_;  // two per stage
+  std::vector<WorkQueue> queues_;  // one per thread, of the work at hand
+  std::vector<int64_t> stage_ns_;
   std::atomic<bool> stop_{false};
   std::atomic<uint64_t> progress_{0};
 };

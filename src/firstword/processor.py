@@ -267,7 +267,10 @@ class Processor:
         )
 
     def _emit_text(self, output: SequenceOutput, text: str) -> None:
-        self.engine.recorder.emit(
+        recorder = self.engine.recorder
+        if not recorder.enabled:
+            return
+        recorder.emit(
             events.TextEmitted(
                 time=self.engine.clock(),
                 request_id=output.request_id,

@@ -8,6 +8,8 @@ import pytest
 
 from firstword import __version__
 from firstword.bench import machine
+from firstword.bench.machine import Limits
+from firstword.ops.native_peak import MacRates
 
 
 def test_the_fingerprint_names_the_machine_and_the_version() -> None:
@@ -44,3 +46,17 @@ def test_load_is_a_number_or_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "getloadavg", refuse)
     assert machine.load_average() is None
+
+
+def test_of_two_measurements_the_higher_limits_count() -> None:
+    slow, fast = Limits(3.0, MacRates(2.0, 5.0)), Limits(2.0, MacRates(4.0, 1.0))
+    assert slow.best(fast) == Limits(3.0, MacRates(4.0, 5.0))
+    assert slow.best(Limits(9.0, None)) == Limits(9.0, MacRates(2.0, 5.0))
+    assert Limits(1.0, None).best(Limits(2.0, None)) == Limits(2.0, None)
+
+
+def test_only_compiled_backends_have_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "read_bandwidth", lambda threads: 7.0)
+    monkeypatch.setattr(machine, "mac_rates", lambda threads: MacRates(2.0, 1.0))
+    assert machine.limits(1, "native (avx2)") == Limits(7.0, MacRates(2.0, 1.0))
+    assert machine.limits(1, "reference (blas)") == Limits(7.0, None)

@@ -63,3 +63,11 @@ def test_the_model_is_as_before_afterwards(llm: LLM) -> None:
 def test_more_sequences_than_run_at_once_are_refused(llm: LLM) -> None:
     with pytest.raises(CapacityError, match="9 sequences"):
         run(llm, Case("decode", 4, 8, batch=9))
+
+
+def test_prompts_are_cut_from_a_text_each_from_further_on(llm: LLM) -> None:
+    bench = Bench(llm, text=range(1000, 1400))
+    first, second = bench._fresh(5), bench._fresh(400)
+    assert first[1:] == [1001, 1002, 1003, 1004]
+    assert second[1:3] == [1098, 1099] and second[-1] == 1096
+    assert first[0] != second[0]

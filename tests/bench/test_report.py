@@ -11,6 +11,7 @@ from firstword.bench.machine import Fingerprint
 from firstword.bench.measure import Measurement, Phase
 from firstword.bench.report import Row, Setting, evaluate, render, to_dict
 from firstword.bench.timing import Span
+from firstword.ops.native_peak import MacRates
 
 SETTING = Setting(
     model="a model of a rather long name " * 3,
@@ -21,6 +22,7 @@ SETTING = Setting(
     repeat=3,
     machine=Fingerprint("A processor", ("avx2",), 2, 2**34, "Linux 6", "3.11", "0.1.0 abc"),
     read_bandwidth=20e9,
+    mac_rates=MacRates(260e9, 120e9),
     load_average=(0.25, None),
     time="2026-01-01T00:00:00+00:00",
 )
@@ -40,7 +42,8 @@ def rows(llm: LLM) -> list[Row]:
         measured(Case("chat", 500, 100), [0.25, 0.25, 0.25], tokens=100, steps=1),
         Measurement(Case("chat", 500, 100), "decode", [Span(5.0, 4.9, 499, 499)] * 3),
     ]
-    return evaluate(measurements, WorkCounter(llm.checkpoint, llm.kv_spec), 20e9)
+    counter = WorkCounter(llm.checkpoint, llm.kv_spec)
+    return evaluate(measurements, counter, 20e9, SETTING.mac_rates)
 
 
 def test_a_row_sets_the_median_against_the_work(llm: LLM, rows: list[Row]) -> None:
@@ -52,6 +55,10 @@ def test_a_row_sets_the_median_against_the_work(llm: LLM, rows: list[Row]) -> No
     assert decode.share_of_limit == pytest.approx(work.num_bytes / 20e9 / 0.2)
     assert decode.gmacs == pytest.approx(work.macs / 0.2 / 1e9)
     assert decode.outside_share == pytest.approx(0.1)
+    wide = work.linear_macs - work.narrow_macs
+    assert decode.share_of_peak == pytest.approx((work.narrow_macs / 260e9 + wide / 120e9) / 0.2)
+    unknown = evaluate([measured(decode.case, [1.0], 10, 10)], counter, 20e9, None)
+    assert unknown[0].share_of_peak is None
     prefill = rows[0]
     assert prefill.share_of_limit is None and prefill.step_bytes == 0
     assert prefill.gmacs == pytest.approx(counter.prefill(prefill.case).macs / 2.0 / 1e9)
@@ -60,7 +67,8 @@ def test_a_row_sets_the_median_against_the_work(llm: LLM, rows: list[Row]) -> No
 def test_the_report_fits_80_columns(rows: list[Row]) -> None:
     text = render(rows, SETTING)
     assert max(len(line) for line in text.splitlines()) <= 80
-    assert "50,000.0" in text and "0.2 before, ? after" in text
+    assert "50,000" in text and "20.0 GB/s, 260/120 GMAC/s" in text
+    assert "0.2 before, ? after" in text
 
 
 def test_the_report_says_how_long_a_chat_takes(rows: list[Row]) -> None:
@@ -76,7 +84,7 @@ def test_prompts_of_several_depths_are_split_into_their_parts(llm: LLM) -> None:
     works = [counter.prefill(case) for case in cases]
     seconds = [2e-12 * work.linear_macs + 8e-12 * work.attention_macs for work in works]
     measurements = [measured(c, [s] * 3, 32, 1) for c, s in zip(cases, seconds, strict=True)]
-    rows = evaluate(measurements, counter, 20e9)
+    rows = evaluate(measurements, counter, 20e9, None)
     text = render(rows, SETTING)
     assert "linear layers 500 GMAC/s, attention 125;" in text
     share = 8e-12 * works[2].attention_macs / seconds[2]

@@ -1,98 +1,100 @@
-"""Runs in ik_llama.cpp's environment: a job as JSON in, tokens per second as JSON out.
+"""Runs in ik_llama.cpp's environment: times cases through the C interface that the package binds.
 
-What llama-bench does: random tokens, logits of the last position only, no sampling, one round
-that is not counted. It imports nothing of this repository.
+What llama-bench does: random tokens, logits of the last position only, no sampling. Several
+sequences are decoded together, as llama-batched-bench does. It imports nothing of this repository.
 """
 
-import json
-import random
-import sys
+import ctypes
 import time
-from typing import Any
 
 from ik_llama_cpp import _ctypes_api as api
+from serve import Case, Job, Prompts, serve
 
 BATCH = 2048
 MICRO_BATCH = 512  # positions computed at once: llama-bench's choice
 
 
 class Model:
-    """A loaded model with room for one sequence."""
+    """A loaded model with room for some sequences."""
 
-    def __init__(self, job: dict[str, Any], context: int) -> None:
+    def __init__(self, job: Job) -> None:
         api.llama_backend_init()
-        model_params = api.llama_model_default_params()
-        model_params.repack_tensors = job["repack"]
-        model_params.use_mmap = not job["repack"]
-        model_params.flash_attn = False
-        self.model = api.llama_model_load_from_file(job["model"].encode(), model_params)
-        if not self.model:
-            raise SystemExit("ik_llama.cpp does not load this file")
-        params = api.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch = context, BATCH, MICRO_BATCH
-        params.n_threads = params.n_threads_batch = job["threads"]
-        params.flash_attn = False
-        self.context = api.llama_init_from_model(self.model, params)
+        params = api.llama_model_default_params()
+        params.repack_tensors = "repack" in job.settings
+        params.use_mmap = not params.repack_tensors
+        params.flash_attn = "flash-attention" in job.settings
+        model = api.llama_model_load_from_file(job.model.encode(), params)
+        if not model:
+            raise RuntimeError("ik_llama.cpp does not load this file")
+        self.context = api.llama_init_from_model(model, context_params(job))
         if not self.context:
-            raise SystemExit("ik_llama.cpp makes no context for this file")
-        self.vocab_size = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self.model))
+            raise RuntimeError("ik_llama.cpp makes no context for this file")
+        vocab_size = api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))
+        self.prompts = Prompts(job.text, range(vocab_size))
         self.batch = api.llama_batch_init(BATCH, 0, 1)
-        self.position = 0
+        self.kept = (0, 0)  # sequences and their tokens
+        self.run([(0, position, True) for position in range(4)])  # a first call does more
 
-    def clear(self) -> None:
-        """Forget the sequence."""
-        api.llama_kv_cache_clear(self.context)
-        self.position = 0
+    def time(self, case: Case) -> dict[str, object]:
+        """Run a case once."""
+        self.keep(case.batch, case.depth)
+        start = time.perf_counter()
+        if case.kind == "prefill":
+            self.read(0, case.num_tokens, case.depth)
+        else:
+            for step in range(case.num_tokens):
+                self.run([(i, case.depth + step, True) for i in range(case.batch)])
+        seconds = time.perf_counter() - start
+        for sequence in range(case.batch):
+            remove_from(self.context, sequence, case.depth, -1)
+        return {"tokens": case.num_tokens * case.batch, "seconds": seconds}
 
-    def compute(self, count: int) -> None:
-        """Compute that many random tokens behind those that are there."""
-        while count > 0:
-            size = min(count, BATCH)
-            self._fill(size)
-            if api.llama_decode(self.context, self.batch) != 0:
-                raise SystemExit("llama_decode failed")
-            api.llama_get_logits_ith(self.context, size - 1)
-            self.position += size
-            count -= size
+    def keep(self, batch: int, depth: int) -> None:
+        """Every sequence has its first tokens, as they were before, and no others."""
+        if self.kept != (batch, depth):
+            api.llama_kv_cache_clear(self.context)
+            for sequence in range(batch):
+                self.read(sequence, depth, 0)
+            self.kept = batch, depth
 
-    def _fill(self, size: int) -> None:
+    def read(self, sequence: int, count: int, position: int) -> None:
+        """Compute the positions of a prompt; the last one needs logits."""
+        tokens = self.prompts.fresh(count)
+        for begin in range(0, count, BATCH):
+            piece = range(begin, min(begin + BATCH, count))
+            rows = [(sequence, position + i, i == count - 1) for i in piece]
+            self.run(rows, tokens[piece.start : piece.stop])
+
+    def run(self, rows: list[tuple[int, int, bool]], tokens: list[int] | None = None) -> None:
+        """Compute (sequence, position, whether logits are wanted) at once."""
         batch = self.batch
-        batch.n_tokens = size
-        for i in range(size):
-            batch.token[i] = random.randrange(self.vocab_size)
-            batch.pos[i] = self.position + i
+        batch.n_tokens = len(rows)
+        for i, token in enumerate(tokens or self.prompts.fresh(len(rows))):
+            batch.token[i] = token
+            batch.pos[i] = rows[i][1]
             batch.n_seq_id[i] = 1
-            batch.seq_id[i][0] = 0
-            batch.logits[i] = i == size - 1
+            batch.seq_id[i][0] = rows[i][0]
+            batch.logits[i] = rows[i][2]
+        if api.llama_decode(self.context, batch) != 0:
+            raise RuntimeError("llama_decode failed")
+        if rows[-1][2]:
+            api.llama_get_logits_ith(self.context, len(rows) - 1)
 
 
-def time_case(model: Model, case: dict[str, Any]) -> float:
-    """Tokens per second."""
-    model.clear()
-    depth = case["depth"]
-    if depth:
-        model.compute(depth)
-    num_tokens: int = case["num_tokens"]
-    start = time.perf_counter()
-    if case["kind"] == "prefill":
-        model.compute(num_tokens)
-    else:
-        for _ in range(num_tokens):
-            model.compute(1)
-    return num_tokens / (time.perf_counter() - start)
+remove_from = api._lib.llama_kv_cache_seq_rm  # of a sequence, positions from one to another
+remove_from.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]
+remove_from.restype = ctypes.c_bool
 
 
-def main() -> None:
-    """Do the job that the only argument describes."""
-    job = json.loads(sys.argv[1])
-    cases = job["cases"]
-    needed = max((case["depth"] + case["num_tokens"] for case in cases), default=1)
-    model = Model(job, context=max(512, needed + 8))
-    model.compute(min(MICRO_BATCH, max((case["num_tokens"] for case in cases), default=1)))
-    model.clear()
-    model.compute(1)
-    print(json.dumps([time_case(model, case) for case in cases]))
+def context_params(job: Job) -> api.llama_context_params:
+    """Room for the job's sequences, on its threads."""
+    params = api.llama_context_default_params()
+    params.n_ctx = job.batch * (job.context + 32)
+    params.n_batch, params.n_ubatch, params.n_seq_max = BATCH, MICRO_BATCH, job.batch
+    params.n_threads = params.n_threads_batch = job.threads
+    params.flash_attn = "flash-attention" in job.settings
+    return params
 
 
 if __name__ == "__main__":
-    main()
+    serve(Model)

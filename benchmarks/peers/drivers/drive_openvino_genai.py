@@ -1,34 +1,45 @@
-"""Runs in OpenVINO GenAI's environment: a job as JSON in, tokens per second as JSON out.
+"""Runs in OpenVINO GenAI's environment: times cases with its pipeline, by the pipeline's metrics.
 
-Prompts are fresh random tokens, since the pipeline keeps what it has read. Times are the
-pipeline's own. It imports nothing of this repository.
+Prompts whose reading is timed are fresh, since the pipeline keeps what it has read. It imports
+nothing of this repository.
 """
 
-import json
-import random
-import sys
 from typing import Any
 
 import numpy as np
 import openvino
 import openvino_genai
+from serve import Case, Job, Prompts, serve
 
 FIRST_ID = 100  # control tokens lie below
 
 
 class Model:
-    """A pipeline on the processor."""
+    """A pipeline on the processor; settings are its properties, as NAME=VALUE."""
 
-    def __init__(self, job: dict[str, Any]) -> None:
+    def __init__(self, job: Job) -> None:
+        properties = dict(setting.split("=", 1) for setting in job.settings)
         self.pipeline = openvino_genai.LLMPipeline(
-            job["model"], "CPU", INFERENCE_NUM_THREADS=job["threads"]
+            job.model, "CPU", INFERENCE_NUM_THREADS=job.threads, **properties
         )
-        self.vocab_size = len(self.pipeline.get_tokenizer().get_vocab())
+        vocab_size = len(self.pipeline.get_tokenizer().get_vocab())
+        self.prompts = Prompts(job.text, range(FIRST_ID, vocab_size))
+        for _ in range(2):
+            self.generate(self.prompts.fresh(64), 4)
 
-    def generate(self, num_prompt: int, num_output: int) -> Any:
-        """Read a fresh prompt and write so many tokens; returns the pipeline's metrics."""
-        ids = [random.randrange(FIRST_ID, self.vocab_size) for _ in range(num_prompt)]
-        tokens = np.array([ids], dtype=np.int64)
+    def time(self, case: Case) -> dict[str, object]:
+        """Run a case once."""
+        if case.kind == "prefill":
+            metrics = self.generate(self.prompts.fresh(case.num_tokens), 1)
+            seconds = float(metrics.get_ttft().mean) / 1e3
+        else:
+            metrics = self.generate(self.prompts.kept(max(case.depth, 1)), case.num_tokens + 1)
+            seconds = case.num_tokens * float(metrics.get_tpot().mean) / 1e3
+        return {"tokens": case.num_tokens, "seconds": seconds}
+
+    def generate(self, prompt: list[int], num_output: int) -> Any:
+        """Read a prompt and write so many tokens; returns the pipeline's metrics."""
+        tokens = np.array([prompt], dtype=np.int64)
         inputs = openvino_genai.TokenizedInputs(
             openvino.Tensor(tokens), openvino.Tensor(np.ones_like(tokens))
         )
@@ -39,24 +50,5 @@ class Model:
         return self.pipeline.generate(inputs, config).perf_metrics
 
 
-def time_case(model: Model, case: dict[str, Any]) -> float:
-    """Tokens per second."""
-    num_tokens: int = case["num_tokens"]
-    if case["kind"] == "prefill":
-        metrics = model.generate(num_tokens, 1)
-        return num_tokens / (float(metrics.get_ttft().mean) / 1e3)
-    metrics = model.generate(max(case["depth"], 1), num_tokens + 1)
-    return 1e3 / float(metrics.get_tpot().mean)
-
-
-def main() -> None:
-    """Do the job that the only argument describes."""
-    job = json.loads(sys.argv[1])
-    model = Model(job)
-    for _ in range(2):
-        model.generate(64, 4)
-    print(json.dumps([time_case(model, case) for case in job["cases"]]))
-
-
 if __name__ == "__main__":
-    main()
+    serve(Model)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from firstword import __version__
+from firstword.ops.native_peak import MacRates, mac_rates
 from firstword.plan.hardware import usable_cores
 
 _BYTES_PER_THREAD = 128 * 2**20
@@ -88,6 +89,39 @@ def read_bandwidth(
             list(pool.map(np.max, parts))
             best = max(best, numbers.nbytes / max(clock() - start, 1e-9))
     return best
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What no model on this machine can pass.
+
+    Args:
+        read_bandwidth: bytes per second from memory.
+        mac_rates: multiply-adds per second; None where they are not known.
+    """
+
+    read_bandwidth: float
+    mac_rates: MacRates | None
+
+    def best(self, other: Limits) -> Limits:
+        """The higher of two measurements: what disturbs one only lowers it."""
+        rates = (self.mac_rates, other.mac_rates)
+        both = [rate for rate in rates if rate is not None]
+        return Limits(
+            max(self.read_bandwidth, other.read_bandwidth),
+            MacRates(max(r.narrow for r in both), max(r.wide for r in both)) if both else None,
+        )
+
+
+def limits(num_threads: int, backend: str) -> Limits:
+    """Measure them.
+
+    Args:
+        num_threads: at least 1.
+        backend: name of the backend in use; only compiled ones have rates.
+    """
+    rates = mac_rates(num_threads) if backend.startswith("native") else None
+    return Limits(read_bandwidth(num_threads), rates)
 
 
 def _cpuinfo(name: str, file: Path = Path("/proc/cpuinfo")) -> str:

@@ -19,6 +19,7 @@ from firstword.llm import LLM
 from firstword.sampling.params import SamplingParams
 
 Phase = Literal["prefill", "decode"]
+_TEXT_STEP = 97
 _PREFIX_TAIL = 32
 """Tokens behind a prefix, so that all of its blocks are full and can be found again."""
 
@@ -42,10 +43,12 @@ class Bench:
 
     Args:
         llm: the model; nothing else may use it meanwhile.
+        text: tokens that prompts are cut from, each from further on; None for random tokens.
     """
 
-    def __init__(self, llm: LLM) -> None:
+    def __init__(self, llm: LLM, text: Sequence[int] | None = None) -> None:
         self._llm = llm
+        self._text = text
         self._runner = TimedRunner(llm.engine.runner)
         self._rng = np.random.default_rng(0)
         self._num_prompts = 0
@@ -70,23 +73,34 @@ class Bench:
         results = {
             (case, phase): Measurement(case, phase) for case in cases for phase in _phases(case)
         }
+        for round_number in range(repeat + 1):
+            for case in cases:
+                if round_number == 0 and case.kind == "chat":
+                    continue  # the other cases have warmed up all that it needs
+                name = f"round {round_number} of {repeat}" if round_number else "warming up"
+                progress(f"{name}: {case.label}")
+                for phase, measured in self.time(case).items():
+                    if round_number:
+                        results[case, phase].spans.append(measured)
+        return list(results.values())
+
+    def time(self, case: Case) -> dict[Phase, Span]:
+        """Time a case once.
+
+        Returns:
+            Its phase, or its two phases.
+
+        Raises:
+            CapacityError: the KV pool does not hold it.
+        """
         original = self._llm.engine.runner
         self._llm.engine.runner = self._runner
         try:
-            for round_number in range(repeat + 1):
-                for case in cases:
-                    if round_number == 0 and case.kind == "chat":
-                        continue  # the other cases have warmed up all that it needs
-                    name = f"round {round_number} of {repeat}" if round_number else "warming up"
-                    progress(f"{name}: {case.label}")
-                    for phase, measured in self._time(case).items():
-                        if round_number:
-                            results[case, phase].spans.append(measured)
+            return self._phases(case)
         finally:
             self._llm.engine.runner = original
-        return list(results.values())
 
-    def _time(self, case: Case) -> dict[Phase, Span]:
+    def _phases(self, case: Case) -> dict[Phase, Span]:
         if case.kind == "prefill":
             return {"prefill": self._prefill(case)}
         if case.kind == "decode":
@@ -146,12 +160,16 @@ class Bench:
         return start
 
     def _fresh(self, count: int) -> list[int]:
-        """Random tokens that no earlier prompt begins with: the first one alone tells them apart.
+        """Tokens that no earlier prompt begins with: the first one alone tells them apart.
 
         Otherwise the prefix cache would give a token or two of some prompts.
         """
         vocab_size = self._llm.model_config.vocab_size
-        tokens: list[int] = self._rng.integers(0, vocab_size, count).tolist()
+        if self._text is None:
+            tokens: list[int] = self._rng.integers(0, vocab_size, count).tolist()
+        else:
+            begin = _TEXT_STEP * self._num_prompts
+            tokens = [self._text[(begin + i) % len(self._text)] for i in range(count)]
         if tokens:
             tokens[0] = self._num_prompts % vocab_size
             self._num_prompts += 1

@@ -11,11 +11,14 @@ from firstword.bench.limits import Work, WorkCounter
 from firstword.bench.machine import Fingerprint
 from firstword.bench.measure import Measurement, Phase
 from firstword.bench.split import Split, Timed, fit_split
+from firstword.ops.native_peak import MacRates
 
 FORMAT = 1
 """Version of the JSON's form."""
 
-_HEADER = f"{'':<28}{'tokens/s':>9}{'min':>9}{'max':>9}{'limit':>7}{'GMAC/s':>9}{'outside':>9}"
+_HEADER = (
+    f"{'':<28}{'tokens/s':>8}{'min':>8}{'max':>8}{'limit':>6}{'peak':>6}{'GMAC/s':>8}{'outside':>8}"
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,9 @@ class Row:
         step_bytes: of a decode step, weights, keys and values read; 0 for prefill.
         share_of_limit: decode: the time that reading those bytes takes at the machine's read
             bandwidth, over the time of a step (medians); None for prefill.
+        share_of_peak: the time that the linear layers' multiply-adds take at the processor's
+            highest rate, over the time that they took with all the rest (medians); None where
+            that rate is not known.
         gmacs: billions of multiply-adds per second (median).
         linear_macs, attention_macs: multiply-adds of a decode step or of a whole prefill.
         outside_share: share of the time outside compiled code, or the backend (median).
@@ -41,6 +47,7 @@ class Row:
     seconds: tuple[float, ...]
     step_bytes: int
     share_of_limit: float | None
+    share_of_peak: float | None
     gmacs: float
     linear_macs: float
     attention_macs: float
@@ -69,6 +76,8 @@ class Setting:
         repeat: rounds.
         machine: what it ran on.
         read_bandwidth: bytes per second, the best measured before and after.
+        mac_rates: the highest rates of multiply-adds with int8, before and after; None where the
+            backend has none.
         load_average: before and after; the measurement itself is part of the second.
         time: when it began, in UTC.
     """
@@ -81,18 +90,24 @@ class Setting:
     repeat: int
     machine: Fingerprint
     read_bandwidth: float
+    mac_rates: MacRates | None
     load_average: tuple[float | None, float | None]
     time: str
 
 
 def evaluate(
-    measurements: Sequence[Measurement], counter: WorkCounter, bandwidth: float
+    measurements: Sequence[Measurement],
+    counter: WorkCounter,
+    bandwidth: float,
+    rates: MacRates | None,
 ) -> list[Row]:
-    """Set measurements against the work of their cases and the machine's read bandwidth."""
-    return [_row(measured, counter, bandwidth) for measured in measurements]
+    """Set measurements against the work of their cases and the limits of the machine."""
+    return [_row(measured, counter, bandwidth, rates) for measured in measurements]
 
 
-def _row(measured: Measurement, counter: WorkCounter, bandwidth: float) -> Row:
+def _row(
+    measured: Measurement, counter: WorkCounter, bandwidth: float, rates: MacRates | None
+) -> Row:
     decodes = measured.phase == "decode"
     work = _work(measured, counter)
     # Of a decode, `work` is one step; of a prefill, the whole.
@@ -105,11 +120,18 @@ def _row(measured: Measurement, counter: WorkCounter, bandwidth: float) -> Row:
         seconds=tuple(span.seconds for span in measured.spans),
         step_bytes=work.num_bytes if decodes else 0,
         share_of_limit=work.num_bytes / bandwidth / seconds if decodes else None,
+        share_of_peak=_share_of_peak(work, rates, seconds),
         gmacs=work.macs / seconds / 1e9,
         linear_macs=work.linear_macs,
         attention_macs=work.attention_macs,
         outside_share=median(span.outside_share for span in measured.spans),
     )
+
+
+def _share_of_peak(work: Work, rates: MacRates | None, seconds: float) -> float | None:
+    if rates is None:
+        return None
+    return rates.seconds(work.linear_macs, work.narrow_macs) / seconds
 
 
 def _work(measured: Measurement, counter: WorkCounter) -> Work:
@@ -127,14 +149,15 @@ def render(rows: Sequence[Row], setting: Setting) -> str:
     lines = [
         f"{setting.model} ({setting.file_name}, {setting.file_bytes / 1e6:,.1f} MB)"[:80],
         f"{setting.backend}, {_plural(setting.threads, 'thread')} of {machine.cpu}"[:80],
-        f"reads {setting.read_bandwidth / 1e9:.1f} GB/s; load average {_loads(setting)}; "
-        f"{_plural(setting.repeat, 'round')}",
+        f"reads {setting.read_bandwidth / 1e9:.1f} GB/s{_peaks(setting.mac_rates)}; "
+        f"load average {_loads(setting)}; {_plural(setting.repeat, 'round')}",
         "",
         _HEADER,
         *(_line(row) for row in rows),
         "",
         "tokens/s: all sequences together, the median of the rounds, with least and most.",
         "limit: time to read the weights, keys and values of a step once, of its time.",
+        "peak: time of the linear layers' multiply-adds at the highest rate, of its time.",
         "outside: share of the time between the calls of compiled code, in Python.",
         *_split_lines(rows),
         *_chat_lines(rows),
@@ -144,11 +167,21 @@ def render(rows: Sequence[Row], setting: Setting) -> str:
 
 def _line(row: Row) -> str:
     low, high = min(row.speeds), max(row.speeds)
-    limit = "" if row.share_of_limit is None else f"{row.share_of_limit:.0%}"
-    return (
-        f"{row.label:<28}{row.speed:>9,.1f}{low:>9,.1f}{high:>9,.1f}"
-        f"{limit:>7}{row.gmacs:>9,.1f}{row.outside_share:>9.1%}"
+    limit, peak = (
+        "" if share is None else f"{share:.0%}" for share in (row.share_of_limit, row.share_of_peak)
     )
+    return (
+        f"{row.label:<28}{_speed(row.speed):>8}{_speed(low):>8}{_speed(high):>8}"
+        f"{limit:>6}{peak:>6}{row.gmacs:>8,.1f}{row.outside_share:>8.1%}"
+    )
+
+
+def _speed(value: float) -> str:
+    return f"{value:,.1f}" if value < 10_000 else f"{value:,.0f}"
+
+
+def _peaks(rates: MacRates | None) -> str:
+    return f", {rates.narrow / 1e9:.0f}/{rates.wide / 1e9:.0f} GMAC/s" if rates else ""
 
 
 def _chat_lines(rows: Sequence[Row]) -> list[str]:

@@ -94,11 +94,12 @@ def _measure(
 
     began = datetime.now(UTC).isoformat(timespec="seconds")
     load_before = machine.load_average()
-    status.show("measuring how fast memory is read")
-    bandwidth = machine.read_bandwidth(llm.threads)
+    status.show("measuring how fast the machine is")
+    before = machine.limits(llm.threads, llm.backend)
     measurements = Bench(llm).run(cases, repeat, status.show)
-    bandwidth = max(bandwidth, machine.read_bandwidth(llm.threads))
-    rows = evaluate(measurements, WorkCounter(llm.checkpoint, llm.kv_spec), bandwidth)
+    limits = before.best(machine.limits(llm.threads, llm.backend))
+    counter = WorkCounter(llm.checkpoint, llm.kv_spec)
+    rows = evaluate(measurements, counter, limits.read_bandwidth, limits.mac_rates)
     path = llm.checkpoint.path
     setting = Setting(
         model=llm.name,
@@ -108,7 +109,8 @@ def _measure(
         threads=llm.threads,
         repeat=repeat,
         machine=machine.fingerprint(),
-        read_bandwidth=bandwidth,
+        read_bandwidth=limits.read_bandwidth,
+        mac_rates=limits.mac_rates,
         load_average=(load_before, machine.load_average()),
         time=began,
     )

@@ -94,6 +94,9 @@ def by_standing(running: Iterable[Sequence], candidates: Iterable[Sequence]) -> 
         running: all running sequences; what they hold together is a key's share.
         candidates: the ones to sort.
     """
+    candidates = list(candidates)
+    if len(candidates) < 2:
+        return candidates
     held = _tokens_per_key(running)
     return sorted(candidates, key=lambda sequence: _standing(sequence, held))
 

@@ -112,6 +112,8 @@ class Reporter:
 
     def sampled(self, sequence: Sequence, token: SampledToken, step: int, now: float) -> None:
         """A sequence got a token, which is its last one by now."""
+        if not self.recorder.enabled:
+            return
         self.recorder.emit(
             events.TokenSampled(
                 time=now,

@@ -70,7 +70,7 @@ class ReferenceRunner:
 
 
 class NativeRunner:
-    """One native call per step for the model and one for the tokens, on the backend's threads.
+    """One native call per step, model and tokens, on the backend's threads.
 
     Args:
         model: a planned network of the compiled backend.
@@ -78,10 +78,9 @@ class NativeRunner:
     """
 
     def __init__(self, model: NativeModel, kv: NativeKVPool) -> None:
-        from firstword.sampling.native import NativeSampler  # only where the module is compiled
+        from firstword.sampling import native  # only where the module is compiled
 
-        self._model, self._kv = model, kv
-        self._sampler = NativeSampler(model.ops.backend)
+        self._model, self._kv, self._sampling = model, kv, native
         self._results: dict[int, StepResult] = {}
         self._next_handle = 0
         self._last: StepResult | None = None
@@ -95,14 +94,16 @@ class NativeRunner:
         """
         batch = resolve_token_ids(step, self._last).batch
         start = time.perf_counter()
-        logits = self._model.run(batch, self._kv)
-        computed = time.perf_counter()
-        sampled = self._sampler.sample_each(logits.values, logits.rows, step.sampling)
+        strategies = self._sampling.native_strategies(step.sampling)
+        native = self._model.run(batch, self._kv, strategies)
+        sampled = self._sampling.sampled_tokens(
+            native.outcomes, step.sampling, native.values, native.rows
+        )
         result = StepResult(
             sampled=sampled,
-            forward_ms=(computed - start) * 1e3,
-            sampling_ms=(time.perf_counter() - computed) * 1e3,
-            native_ms=self._model.native_ms + self._sampler.native_ms,
+            forward_ms=(time.perf_counter() - start) * 1e3 - native.sampling_ms,
+            sampling_ms=native.sampling_ms,
+            native_ms=self._model.native_ms,
         )
         handle, self._next_handle = self._next_handle, self._next_handle + 1
         self._results[handle] = self._last = result
@@ -120,9 +121,9 @@ class NativeRunner:
 def resolve_token_ids(step: StepInput, last: StepResult | None) -> StepInput:
     """Replace each token id -(row + 1) by the token sampled for `row` in the step before."""
     ids = step.batch.token_ids
-    pending = np.flatnonzero(ids < 0)
-    if not len(pending):
+    if ids.min(initial=0) >= 0:
         return step
+    pending = np.flatnonzero(ids < 0)
     if last is None:
         raise ValueError("a step refers to tokens of the step before, but there was none")
     resolved = ids.copy()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,17 +31,21 @@ _FIRST_POSITIONS = 512  # of a rope table; doubled whenever a sequence grows bey
 
 
 @dataclass(frozen=True)
-class StepLogits:
+class NativeResult:
     """What a step computed.
 
     Args:
-        values: [R', V], one row for each row of the batch that needs logits, named once. A view:
-            the next step overwrites it.
+        values: [R', V] logits, one row for each row of the batch that needs them, named once. A
+            view: the next step overwrites it.
         rows: [R] which of them each entry of the batch's `logits_indices` is.
+        outcomes: per strategy, its token.
+        sampling_ms: milliseconds of `native_ms` that it took to choose them.
     """
 
     values: Float32Array
     rows: Int32Array
+    outcomes: Sequence[_native.Outcome]
+    sampling_ms: float
 
 
 class NativeModel:
@@ -54,7 +58,7 @@ class NativeModel:
         vocab_size: V.
 
     Attributes:
-        native_ms: milliseconds that the last step spent in the compiled module.
+        native_ms: milliseconds that the last step spent in the compiled module, sampling included.
     """
 
     def __init__(
@@ -70,33 +74,51 @@ class NativeModel:
         self._ropes = [RopeTable(rope) for rope in _rope_specs(self.plan)]
         self._windows = [group.window or 0 for group in spec.groups]
         self._native = lower(self.plan, ops)
+        self._sampler = _native.Sampler(ops.backend)
         self.native_ms = 0.0
 
     def __call__(self, batch: ForwardBatch, kv: NativeKVPool) -> Float32Array:
         """One forward pass -> logits [R, V] of the batch's logits rows, a copy."""
-        logits = self.run(batch, kv)
-        out: Float32Array = logits.values[logits.rows]
+        result = self.run(batch, kv)
+        out: Float32Array = result.values[result.rows]
         return out
 
-    def run(self, batch: ForwardBatch, kv: NativeKVPool) -> StepLogits:
-        """One forward pass.
+    def run(
+        self, batch: ForwardBatch, kv: NativeKVPool, strategies: Sequence[_native.Strategy] = ()
+    ) -> NativeResult:
+        """One forward pass, and a token for each strategy.
+
+        Args:
+            batch: R rows that need logits.
+            kv: the KV pool.
+            strategies: R of them, or none.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed on the way; other signal handlers' exceptions too.
             StepStoppedError: `stop` was called.
         """
-        wanted, inverse = np.unique(batch.logits_indices, return_inverse=True)
-        rows = np.ascontiguousarray(wanted, dtype=np.int32)
-        step = self._step(batch, rows)
+        wanted, rows = _named_once(batch.logits_indices)
+        step = self._step(batch, wanted)
         is_main = threading.current_thread() is threading.main_thread()
-        start = time.perf_counter()
-        done = self._native.run(step, kv.pages, self.vocab_size, self._windows, is_main)
-        self.native_ms = (time.perf_counter() - start) * 1e3
-        if not done:
-            raise StepStoppedError("the step was stopped before its end: run its sequences again")
         buffer = self.plan.places[self.plan.result]
-        values = self._native.floats(buffer, len(rows), self.vocab_size)
-        return StepLogits(values, inverse.astype(np.int32))
+        start = time.perf_counter()
+        sampled = self._native.run(
+            self._sampler,
+            step,
+            kv.pages,
+            self.vocab_size,
+            self._windows,
+            buffer,
+            rows[: len(strategies)],
+            strategies,
+            is_main,
+        )
+        self.native_ms = (time.perf_counter() - start) * 1e3
+        if sampled is None:
+            raise StepStoppedError("the step was stopped before its end: run its sequences again")
+        outcomes, seconds = sampled
+        values = self._native.floats(buffer, len(wanted), self.vocab_size)
+        return NativeResult(values, rows, outcomes, seconds * 1e3)
 
     def stop(self) -> None:
         """End the running step within 100 ms; it raises StepStoppedError. For other threads."""
@@ -122,7 +144,7 @@ class NativeModel:
         return self._native.scratch_bytes
 
     def _step(self, batch: ForwardBatch, rows: Int32Array) -> _native.Step:
-        last = int(batch.positions.max(initial=0))
+        last = int(batch.seq_lens.max(initial=1)) - 1
         copies = np.array(batch.block_copies, dtype=np.int32).reshape(-1, 3)
         return _native.Step(
             token_ids=_int32(batch.token_ids),
@@ -162,6 +184,14 @@ class RopeTable:
         angles = np.arange(length, dtype=np.float32)[:, None] * self._inv_freq
         cos, sin = cos_sin(angles)
         return cos * self._factor, sin * self._factor
+
+
+def _named_once(indices: Int32Array) -> tuple[Int32Array, Int32Array]:
+    """Increasing indices without repetition, and which of them each entry is."""
+    if len(indices) < 2 or bool((indices[1:] > indices[:-1]).all()):
+        return indices, np.arange(len(indices), dtype=np.int32)
+    wanted, inverse = np.unique(indices, return_inverse=True)
+    return _int32(wanted), inverse.astype(np.int32)
 
 
 def lower(plan: Plan[NativeWeight], ops: NativeOps) -> _native.Plan:

@@ -5,7 +5,6 @@ Not here: how a row is chosen from; `sampler` and csrc/kernels/sample.h say that
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,14 +25,10 @@ class NativeSampler:
 
     Args:
         backend: of the compiled module.
-
-    Attributes:
-        native_ms: milliseconds that the last choice spent in the compiled module.
     """
 
     def __init__(self, backend: _native.Backend) -> None:
         self._sampler = _native.Sampler(backend)
-        self.native_ms = 0.0
 
     def sample_each(
         self, logits: Float32Array, rows: Int32Array, strategies: Sequence[SamplingRow]
@@ -48,17 +43,26 @@ class NativeSampler:
         Returns:
             R tokens, or errors where no token can be chosen.
         """
-        self.native_ms = 0.0
-        if not strategies:
-            return ()
-        native = [_strategy(strategy) for strategy in strategies]
-        start = time.perf_counter()
-        outcomes = self._sampler.sample(logits, rows, native)
-        self.native_ms = (time.perf_counter() - start) * 1e3
-        return tuple(
-            _outcome(outcome, strategy, logits[row])
-            for outcome, strategy, row in zip(outcomes, strategies, rows, strict=True)
-        )
+        outcomes = self._sampler.sample(logits, rows, native_strategies(strategies))
+        return sampled_tokens(outcomes, strategies, logits, rows)
+
+
+def native_strategies(strategies: Sequence[SamplingRow]) -> list[_native.Strategy]:
+    """Strategies as the compiled module takes them."""
+    return [_strategy(strategy) for strategy in strategies]
+
+
+def sampled_tokens(
+    outcomes: Sequence[_native.Outcome],
+    strategies: Sequence[SamplingRow],
+    logits: Float32Array,
+    rows: Int32Array,
+) -> tuple[SampledToken | SamplingError, ...]:
+    """What the compiled module chose, for `sample_each` and for steps that sample themselves."""
+    return tuple(
+        _outcome(outcome, strategy, logits, row)
+        for outcome, strategy, row in zip(outcomes, strategies, rows, strict=True)
+    )
 
 
 def _strategy(row: SamplingRow) -> _native.Strategy:
@@ -79,10 +83,10 @@ def _strategy(row: SamplingRow) -> _native.Strategy:
 
 
 def _outcome(
-    outcome: _native.Outcome, row: SamplingRow, logits: Float32Array
+    outcome: _native.Outcome, row: SamplingRow, logits: Float32Array, index: np.int32
 ) -> SampledToken | SamplingError:
     if outcome.status != _native.SampleStatus.OK:
-        return _error(outcome, row, len(logits))
+        return _error(outcome, row, logits.shape[1])
     return SampledToken(
         token_id=outcome.token,
         logprob=outcome.logprob,
@@ -90,7 +94,7 @@ def _outcome(
         num_survivors=outcome.num_survivors,
         uniform=None if row.temperature == 0 else outcome.uniform,
         candidates=tuple(Candidate(*candidate) for candidate in outcome.candidates),
-        logits=logits.copy() if row.want_logits else None,
+        logits=logits[index].copy() if row.want_logits else None,
     )
 
 

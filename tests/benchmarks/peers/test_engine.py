@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers.engine import EngineFailedError, Firstword, run
+from benchmarks.peers.engine import Firstword, run
+from benchmarks.peers.session import EngineFailedError, Job
 from firstword.bench.cases import Case
 from tests.weights.tiny_gguf import write_tiny_llama
 
@@ -20,13 +21,19 @@ def test_a_process_that_fails_says_why() -> None:
         run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.1)
 
 
-def test_our_engine_runs_through_its_command_line(tmp_path: Path) -> None:
+def test_our_engine_stays_loaded_and_tells_its_work(tmp_path: Path) -> None:
     model = write_tiny_llama(tmp_path / "tiny.gguf")
+    text = tmp_path / "text.bin"
+    text.write_bytes(b"".join(i.to_bytes(4, "little") for i in range(60)))
     engine = Firstword()
     engine.install()
-    cases = [Case("prefill", 20), Case("decode", 4, 8, batch=2)]
-    measured = engine.measure(model, cases, threads=1)
-    assert set(measured.speeds) == set(cases)
-    assert all(speed > 0 for speed in measured.speeds.values())
-    assert measured.details["read_bandwidth"]
-    assert engine.version
+    assert engine.version and engine.can_run(Case("prefill", 4, 4, 4))
+    with engine.open(Job(model, 1, 40, 2, text)) as session:
+        read = session.time(Case("prefill", 20))
+        written = session.time(Case("decode", 4, 8, batch=2))
+        memory = session.memory()
+    assert read.speed > 0 and read.details["tokens"] == 20 and read.details["steps"] == 1
+    assert written.speed > 0 and written.details["steps"] == 4
+    for name in ("num_bytes", "linear_macs", "narrow_macs", "weight_bytes", "kv_bytes"):
+        assert isinstance(written.details[name], int | float)
+    assert memory is None or memory.resident > 0

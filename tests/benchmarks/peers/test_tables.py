@@ -1,46 +1,57 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from benchmarks.peers.results import EngineResult, Results, RowResult
+from benchmarks.peers.session import Memory
+from benchmarks.peers.tables import markdown
 
-import pytest
-
-from benchmarks.peers.compare import Comparison, compare
-from benchmarks.peers.tables import markdown, to_dict
-from firstword.bench.cases import Case
-from firstword.bench.machine import Fingerprint
-from tests.benchmarks.peers.rivals import Rival
-
-MACHINE = Fingerprint("A processor", ("avx2", "fma"), 2, 2**34, "Linux", "3.11", "0.1.0 abc")
-
-
-@pytest.fixture
-def comparison() -> Comparison:
-    engines = [Rival("us", [30.0, 10.0, 20.0]), Rival("peer", [8.0] * 3), Rival("broken")]
-    cases = [Case("prefill", 512), Case("decode", 64, 128)]
-    return compare(engines, Path("m.gguf"), cases, threads=2, rounds=3, progress=lambda text: None)
-
-
-def test_the_page_holds_medians_spread_ratio_and_limit(comparison: Comparison) -> None:
-    page = markdown([comparison], MACHINE, "2026-01-01")
-    assert "A processor (avx2, fma), 2 cores, 16 GiB, Linux" in page
-    assert "firstword 0.1.0 abc, native (avx2)." in page
-    row = "| decode 64 after 128 | 20.0 (10.0-30.0) | 8.0 (8.0-8.0) | 2.50x (3.75x) | 50% |"
-    assert row in page.splitlines()
-    assert "broken did not run: it does not load this file" in page
+MACHINE = {
+    "cpu": "A processor",
+    "features": ["avx2", "fma"],
+    "cores": 2,
+    "memory_bytes": 2**34,
+    "system": "Linux",
+    "firstword": "0.1.0 abc",
+}
+WORK = {
+    "tokens": 32,
+    "steps": 32,
+    "num_bytes": 10,
+    "linear_macs": 30.0,
+    "narrow_macs": 10.0,
+    "weight_bytes": 10**9,
+    "kv_bytes": 10**8,
+    "backend": "native (avx2)",
+}
+ID = "1b:q4_0/decode:32@128"
 
 
-def test_the_page_warns_where_the_machine_was_busy(comparison: Comparison) -> None:
-    comparison.load_averages = [0.5, 0.5, 0.5]
-    assert "busy" not in markdown([comparison], MACHINE, "2026-01-01")
-    comparison.load_averages = [5.0, 6.0, 0.5]
-    assert "**Other programs kept the machine busy.**" in markdown([comparison], MACHINE, "today")
+def results(loads: list[float | None]) -> Results:
+    ours = EngineResult(
+        "firstword", "", "0.1", [30.0, 10.0, 20.0], dict(WORK), Memory(10**9, 2**31)
+    )
+    peer = EngineResult("peer", "fast", "2", [8.0] * 3)
+    broken = EngineResult("broken", "", "3", error="many words\nno | file\n")
+    row = RowResult(ID, "m.gguf", 2, "now", [ours, peer, broken], 400.0, 2e9, 1e9, loads)
+    other = RowResult("m/prefill:5", "m.gguf", 2, "now", [EngineResult("firstword", "", "0.1")])
+    return Results(MACHINE, {ID: row, "m/prefill:5": other})
 
 
-def test_the_json_holds_every_round(comparison: Comparison) -> None:
-    report = json.loads(json.dumps(to_dict([comparison], MACHINE, "now")))
-    (model,) = report["models"]
-    assert model["ratios"]["prefill 512"] == 2.5
-    assert model["engines"][0]["speeds"]["prefill 512"] == [30.0, 10.0, 20.0]
-    assert model["engines"][2]["error"]
-    assert len(model["load_averages"]) == 3
+def test_the_page_holds_medians_spread_ratio_limit_and_verdict() -> None:
+    lines = markdown(results([1.0]), "2026-01-01").splitlines()
+    assert lines[0] == "# Engines side by side, 2026-01-01"
+    assert (
+        "A processor (avx2, fma), 2 cores, 16 GiB, Linux; firstword 0.1.0 abc, native" in lines[2]
+    )
+    assert (
+        f"| {ID} | 3 | 20.0 (10.0-30.0) | peer fast | 8.0 (8.0-8.0) | 2.50x (3.75x) | "
+        "40.0 (memory) | 50% | 1.5x or 90% of the limit | yes |"
+    ) in lines
+    assert "| m/prefill:5 | 0 |  |  |  |  |  |  |  |  |" in lines
+    assert f"| {ID} | broken (3) |  |  |  | did not run: no / file |" in lines
+    assert f"| {ID} | 1,000 MB | 2,147 MB | 1,000 MB | 100 MB | 1,365 MB | yes |" in lines
+    assert f"| {ID} | now | 2 | 0.0 | 2, 1 | 1.0 to 1.0 |" in lines
+
+
+def test_the_page_warns_where_the_machine_was_busy() -> None:
+    assert "busy" not in markdown(results([0.5]), "today")
+    assert f"It concerns: {ID}." in markdown(results([5.0]), "today").replace("** ", "** ")
