@@ -52,9 +52,8 @@ def pack(compiled: CompiledVocabulary, key: bytes) -> bytes:
     text = json.dumps(description).encode()
     text += b" " * (-(_HEADER.size + len(text)) % _ALIGNMENT)
     body = text + content
-    digest = sha256(body).digest()
-    size = _HEADER.size + len(body)
-    return _HEADER.pack(_MAGIC, size, len(text), key, digest) + body
+    fields = (_MAGIC, _HEADER.size + len(body), len(text), key)
+    return _HEADER.pack(*fields, _digest(len(text), body)) + body
 
 
 def unpack(data: memoryview, key: bytes, source: str) -> CompiledVocabulary | None:
@@ -74,7 +73,7 @@ def unpack(data: memoryview, key: bytes, source: str) -> CompiledVocabulary | No
     if (magic, size, found_key) != (_MAGIC, len(data), key):
         return None
     body = data[_HEADER.size :]
-    if sha256(body).digest() != digest or text_bytes > len(body):
+    if _digest(text_bytes, body) != digest:
         return None
     description = json.loads(bytes(body[:text_bytes]))
     arrays = _arrays(body[text_bytes:], description["arrays"])
@@ -94,6 +93,13 @@ def unpack(data: memoryview, key: bytes, source: str) -> CompiledVocabulary | No
         **{name: arrays[name] for name in _ARRAYS},
     )
     return CompiledVocabulary(vocab, tables)
+
+
+def _digest(text_bytes: int, body: bytes | memoryview) -> bytes:
+    """Of what the other fields of the header say nothing of."""
+    digest = sha256(text_bytes.to_bytes(8, "little"))
+    digest.update(body)
+    return digest.digest()
 
 
 def _string_arrays(name: str, strings: PackedStrings) -> dict[str, NDArray[Any]]:
