@@ -20,5 +20,6 @@ void bind_backend(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_step(nb::module_& m);
 void bind_sample(nb::module_& m);
+void bind_text(nb::module_& m);
 
 }  // namespace fw

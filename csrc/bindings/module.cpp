@@ -1,5 +1,5 @@
-// firstword._native: only ops.native* and sampling.native import it. This folder checks arguments,
-// releases the interpreter lock and calls; it computes nothing.
+// firstword._native: only ops.native* and the native twins in sampling, text and weights import it.
+// This folder checks arguments, releases the interpreter lock and calls; it computes nothing.
 #include "bindings/bindings.h"
 
 NB_MODULE(_native, m) {
@@ -8,4 +8,5 @@ NB_MODULE(_native, m) {
   fw::bind_plan(m);
   fw::bind_step(m);
   fw::bind_sample(m);
+  fw::bind_text(m);
 }

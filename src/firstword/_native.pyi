@@ -1,4 +1,5 @@
-"""The compiled module; csrc/bindings is its source. Only ops.native* and sampling.native import it.
+"""The compiled module; csrc/bindings is its source. Only ops.native* and the
+native twins in sampling, text and weights import it.
 
 Argument names and meanings are those of csrc/core/plan.h and csrc/kernels/sample.h.
 """
@@ -207,3 +208,37 @@ class Sampler:
         rows: NDArray[np.int32],
         strategies: Sequence[Strategy],
     ) -> list[Outcome]: ...
+
+class Cut(Enum):
+    GPT2 = 0
+    DIGITS_GPT2 = 1
+    LLAMA3 = 2
+    QWEN2 = 3
+
+class TextEncoder:
+    @staticmethod
+    def byte_level(
+        cut: Cut,
+        byte_ids: NDArray[np.int32],
+        merges: NDArray[np.int32],
+        merge_slots: NDArray[np.int32],
+        offsets: NDArray[np.uint32],
+        strings: NDArray[np.uint8],
+        piece_slots: NDArray[np.int32],
+    ) -> TextEncoder: ...
+    @staticmethod
+    def sentencepiece(
+        byte_ids: NDArray[np.int32],
+        offsets: NDArray[np.uint32],
+        strings: NDArray[np.uint8],
+        piece_slots: NDArray[np.int32],
+        ranks: NDArray[np.uint32],
+    ) -> TextEncoder: ...
+    def encode(self, text: bytes) -> list[int]: ...
+    def encode_with_spans(self, text: bytes) -> tuple[list[int], list[tuple[int, int]]]: ...
+
+def piece_slots(
+    offsets: NDArray[np.uint32], strings: NDArray[np.uint8], ids: NDArray[np.int32]
+) -> NDArray[np.int32]: ...
+def merge_slots(merges: NDArray[np.int32]) -> NDArray[np.int32]: ...
+def end_of_strings(data: memoryview, start: int, count: int) -> int | None: ...

@@ -10,9 +10,11 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from firstword.engine.binding import Binding, Numerics, bind, choose_numerics
 from firstword.engine.calibration import nominal_step_time
 from firstword.engine.engine import Engine, EngineModel
 from firstword.engine.outputs import RequestOutput, TextDelta
+from firstword.engine.step import StepTime
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import build_model, model_kv_spec
@@ -32,12 +35,14 @@ from firstword.processor import Message, Processor, Prompt
 from firstword.sampling.params import SamplingParams
 from firstword.text.chat_template import ChatTemplate
 from firstword.text.tokenizer import Tokenizer
+from firstword.text.vocabulary_cache import open_tokenizer
 from firstword.trace import events
-from firstword.trace.explain import explain
-from firstword.trace.explanation import Explanation
 from firstword.trace.recorder import NullRecorder, Recorder
 from firstword.weights.catalogue import DEFAULT_MODEL, resolve
 from firstword.weights.checkpoint import Checkpoint, open_checkpoint
+
+if TYPE_CHECKING:
+    from firstword.trace.explanation import Explanation
 
 
 class LLM:
@@ -77,7 +82,7 @@ class LLM:
         self.checkpoint, self.kv_spec, self.pool = loaded.checkpoint, loaded.spec, loaded.pool
         self.model_config = loaded.checkpoint.config
         self.recorder = recorder or NullRecorder()
-        self.tokenizer = Tokenizer.from_gguf(loaded.checkpoint.tokenizer_metadata, str(path))
+        self.tokenizer = open_tokenizer(loaded.checkpoint, keep=self.config.enable_panel_cache)
         notices = (
             loaded.notice,
             loaded.binding.notice,
@@ -87,7 +92,7 @@ class LLM:
         self.notices = [notice for notice in notices if notice]
         engine = Engine(
             loaded.binding.new_runner(loaded.pool.num_blocks),
-            _engine_model(loaded, self.tokenizer),
+            _engine_model(loaded, self.tokenizer, self.config),
             self.config,
             recorder=self.recorder,
         )
@@ -171,6 +176,8 @@ class LLM:
         Raises:
             ConfigError: the recorder has no events of it: give `LLM` a `Recorder`.
         """
+        from firstword.trace.explain import explain
+
         kept = self.recorder.for_request(request_id)
         return explain(kept, request_id, self.tokenizer.token_text, sample_index)
 
@@ -272,7 +279,8 @@ def _load(path: Path, config: EngineConfig, numerics: Numerics | None, threads: 
     if numerics is None:
         numerics, notice = choose_numerics(checkpoint, config)
     binding = bind(checkpoint, spec, config, numerics, threads)
-    _warm_up(binding, spec)
+    if binding.unpacks_later:
+        _warm_up(binding, spec)
     pool = plan_pool(
         spec,
         PoolRequest(
@@ -296,16 +304,21 @@ def _warm_up(binding: Binding, spec: KVCacheSpec) -> None:
     runner.collect(runner.submit(StepInput(batch, (SamplingRow(temperature=0),))))
 
 
-def _engine_model(loaded: _Loaded, tokenizer: Tokenizer) -> EngineModel:
-    cost_ops = CostOps()
-    cost_model = build_model(loaded.checkpoint, cost_ops, loaded.spec)
-
-    cost_pool = cost_ops.new_kv_pool(loaded.spec, loaded.pool.num_blocks)
+def _engine_model(
+    loaded: _Loaded, tokenizer: Tokenizer, engine_config: EngineConfig
+) -> EngineModel:
+    @cache  # made when a step's cost is first asked for: not all runs do
+    def cost_model() -> Callable[[ForwardBatch], Cost]:
+        ops = CostOps()
+        model = build_model(loaded.checkpoint, ops, loaded.spec)
+        pool = ops.new_kv_pool(loaded.spec, loaded.pool.num_blocks)
+        return lambda batch: step_cost(ops, model, batch, pool).total
 
     def cost_of(batch: ForwardBatch) -> Cost:
-        return step_cost(cost_ops, cost_model, batch, cost_pool).total
+        return cost_model()(batch)
 
     config = loaded.checkpoint.config
+    has_time_budget = engine_config.step_time_budget_ms is not None
     return EngineModel(
         vocab_size=config.vocab_size,
         max_model_len=loaded.pool.max_model_len,
@@ -314,7 +327,9 @@ def _engine_model(loaded: _Loaded, tokenizer: Tokenizer) -> EngineModel:
         kv=loaded.spec,
         num_blocks=loaded.pool.num_blocks,
         cost_of=cost_of,
-        step_time=nominal_step_time(cost_of, len(loaded.spec.groups)),
+        step_time=(
+            nominal_step_time(cost_of, len(loaded.spec.groups)) if has_time_budget else StepTime()
+        ),
     )
 
 

@@ -22,7 +22,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_show_says_how_much_is_kept_and_where(terminal: Terminal, folder: Path) -> None:
     for arguments in (["cache"], ["cache", "show"]):
-        assert terminal.run(*arguments).stdout == f"{usage_line()}\n{folder}\n"
+        lines = terminal.run(*arguments).stdout.splitlines()
+        assert lines[:2] == [usage_line(), str(folder)]
+        assert lines[2].startswith("prepared vocabularies: 0 files")
+        assert lines[3] == str(folder.with_name("vocabularies"))
     assert usage_line() == "prepared weights: 2 files, 2 MB; see firstword cache"
 
 

@@ -238,7 +238,7 @@ def test_refusals_name_line_and_message() -> None:
     with pytest.raises(ChatTemplateError, match=r"template line 3\): 'str object' has no"):
         ChatTemplate("\n\n{{ messages[0].content.a.b }}").render(roles)
     with pytest.raises(ChatTemplateError, match="chat template line 2"):
-        ChatTemplate("\n{% for %}")
+        ChatTemplate("\n{% for %}").render(roles)
     with pytest.raises(ChatTemplateError, match="more than 1000000 steps"):
         nested = "{% for a in range(99999) %}" * 2 + "{% endfor %}" * 2
         ChatTemplate(nested).render(roles)

@@ -1,4 +1,4 @@
-"""`firstword cache`: the prepared weights that are kept for faster starts.
+"""`firstword cache`: the prepared weights and vocabularies that are kept for faster starts.
 
 Not here: the models themselves, which stay where they are.
 """
@@ -18,22 +18,27 @@ def cache(
         str, typer.Argument(help="show, or clear to remove them all.", metavar="[show|clear]")
     ] = "show",
 ) -> None:
-    """Show or clear the prepared weights that are kept for faster starts."""
+    """Show or clear the prepared weights and vocabularies kept for faster starts."""
     from firstword.errors import ConfigError
+    from firstword.text.vocabulary_cache import VocabularyCache
     from firstword.weights.panel_cache import PanelCache
 
     if action == "show":
         typer.echo(usage_line())
         typer.echo(PanelCache().folder)
+        vocabularies = VocabularyCache()
+        typer.echo(f"prepared vocabularies: {_counted(vocabularies.usage())}")
+        typer.echo(vocabularies.folder)
     elif action == "clear":
-        panels = PanelCache()
-        try:
-            removed = panels.clear()
-        except OSError as error:
-            raise ConfigError(
-                f"cannot clear {panels.folder} ({error}): it needs your write permission"
-            ) from error
-        typer.echo(f"removed {_counted(removed)}")
+        for kept in (PanelCache(), VocabularyCache()):
+            try:
+                removed = kept.clear()
+            except OSError as error:
+                raise ConfigError(
+                    f"cannot clear {kept.folder} ({error}): it needs your write permission"
+                ) from error
+            if isinstance(kept, PanelCache) or removed.count:
+                typer.echo(f"removed {_counted(removed)}")
     else:
         raise typer.BadParameter(f"{action!r} is not known: give show or clear")
 

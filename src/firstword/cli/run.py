@@ -66,10 +66,12 @@ def load_model(
 ) -> LLM:
     """Load a model whose only listener shows the progress of prompts."""
     from firstword.config import EngineConfig
-    from firstword.trace.recorder import Recorder
+    from firstword.trace.recorder import NullRecorder, Recorder
 
-    recorder = Recorder(max_events_per_request=1, max_requests=1)
-    recorder.listen(PromptProgress(status))
+    recorder: Recorder = NullRecorder()
+    if status.is_shown:
+        recorder = Recorder(max_events_per_request=1, max_requests=1)
+        recorder.listen(PromptProgress(status))
     config = EngineConfig(max_model_len=context, enable_panel_cache=machine.panel_cache)
     return load(model, config, recorder, machine, status)
 

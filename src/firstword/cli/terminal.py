@@ -19,6 +19,11 @@ class StatusLine:
         self._enabled = sys.stderr.isatty()
         self._shown = False
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether anybody sees it."""
+        return self._enabled
+
     def show(self, text: str) -> None:
         """Replace the line."""
         if self._enabled:

@@ -32,12 +32,14 @@ class Binding:
         reserved_bytes: memory that it takes besides the KV pool and has not taken yet.
         new_runner: makes a runner with a KV pool of so many blocks.
         notice: what the user should know.
+        unpacks_later: weights are unpacked when a step first uses them.
     """
 
     name: str
     reserved_bytes: int
     new_runner: Callable[[int], Runner]
     notice: str | None = None
+    unpacks_later: bool = False
 
 
 def choose_numerics(checkpoint: Checkpoint, config: EngineConfig) -> tuple[Numerics, str | None]:
@@ -156,6 +158,7 @@ def _bind_reference(
         name=f"reference ({numerics})",
         reserved_bytes=_dense_bytes(checkpoint),
         new_runner=lambda num_blocks: ReferenceRunner(model, ops.new_kv_pool(spec, num_blocks)),
+        unpacks_later=True,
     )
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from firstword.errors import ChatTemplateError
 from firstword.text.chat_markers import (
@@ -22,6 +24,9 @@ from firstword.text.chat_markers import (
     strings_in,
 )
 from firstword.text.tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 Message = Mapping[str, object]
 """One message: "role" and "content", both strings, and whatever else the template reads."""
@@ -45,7 +50,7 @@ class EncodedChat:
 
 
 class ChatTemplate:
-    """A model's own chat template; can be used from several threads.
+    """A model's own chat template, compiled at its first use; can be used from several threads.
 
     Args:
         source: Jinja2 source; None for a model without one, which is refused with advice.
@@ -53,7 +58,7 @@ class ChatTemplate:
         eos_token: string that templates write for EOS.
 
     Raises:
-        ChatTemplateError: there is no template, or it is no Jinja2.
+        ChatTemplateError: there is no template. One that is no Jinja2 raises it at its first use.
     """
 
     def __init__(self, source: str | None, bos_token: str = "", eos_token: str = "") -> None:
@@ -62,14 +67,17 @@ class ChatTemplate:
                 "this model has no chat template: it continues text and was not tuned to chat. "
                 "Use `firstword run --raw` to give it a raw prompt, or choose a chat-tuned model"
             )
+        self._source = source
+        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+
+    @cached_property
+    def _template(self) -> Template:
         from jinja2 import TemplateSyntaxError
 
         from firstword.text.sandbox import ChatEnvironment
 
-        self._source = source
-        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         try:
-            self._template = ChatEnvironment().from_string(source)
+            return ChatEnvironment().from_string(self._source)
         except TemplateSyntaxError as error:
             raise ChatTemplateError(
                 f"chat template line {error.lineno}: {error.message}: the template cannot be used"
@@ -82,7 +90,7 @@ class ChatTemplate:
         """The template that came with a tokenizer.
 
         Raises:
-            ChatTemplateError: there is none, or it is no Jinja2.
+            ChatTemplateError: there is none.
         """
         return cls(tokenizer.chat_template, tokenizer.bos_token, tokenizer.eos_token)
 
@@ -159,8 +167,9 @@ class ChatTemplate:
 
         # tools and documents: templates ask whether they are none, so they are never undefined.
         given = {"tools": None, "documents": None, **self._tokens, **variables}
+        template = self._template
         try:
-            return sandbox.render(self._template, {**given, "messages": messages})
+            return sandbox.render(template, {**given, "messages": messages})
         except Exception as error:
             where = _where(error.__traceback__, messages)
             problem = str(error) or type(error).__name__

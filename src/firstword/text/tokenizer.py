@@ -5,23 +5,17 @@ Not here: half characters of a stream (detokenizer), chat messages (chat_templat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import Protocol
 
-from firstword.errors import CheckpointError, ConfigError
-from firstword.text.pipelines import (
-    PRE_TOKENIZERS,
-    SPACE,
-    byte_level_pipeline,
-    pre_tokenizer,
-    sentencepiece_pipeline,
-)
+from firstword.errors import ConfigError
+from firstword.text.byte_level import spelled_bytes, unwritable_bytes
+from firstword.text.compiled import Tables, compile_vocabulary
+from firstword.text.pipelines import PRE_TOKENIZERS, SPACE, LibraryEncoder, pre_tokenizer
 from firstword.text.special_tokens import TokenMatcher
 from firstword.text.vocabulary import END_OF_TURN, TokenType, Vocabulary
-
-if TYPE_CHECKING:
-    import tokenizers
 
 _WITHOUT_TEXT = frozenset({TokenType.UNKNOWN, TokenType.CONTROL, TokenType.UNUSED})
 
@@ -40,6 +34,33 @@ class Encoding:
     spans: list[tuple[int, int]]
 
 
+class Encoder(Protocol):
+    """Turns plain text, without special tokens, into ids: LibraryEncoder or NativeEncoder."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids [T]."""
+
+    def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Token ids [T], and the half-open range of characters of each [T]."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A special token in a text, or the plain text between two.
+
+    Args:
+        start: its first character in the text.
+        end: the character after its last one.
+        token_id: of a special token; None for plain text.
+        prefix: whether a space is written before plain text.
+    """
+
+    start: int
+    end: int
+    token_id: int | None = None
+    prefix: bool = False
+
+
 class Tokenizer:
     """Turns text into the ids a model was trained on, and ids into text.
 
@@ -55,26 +76,30 @@ class Tokenizer:
         add_bos: whether a raw prompt begins with `bos_id`.
     """
 
-    def __init__(self, vocab: Vocabulary) -> None:
-        """Use `from_gguf`; `vocab` is only read here and not kept."""
+    def __init__(self, vocab: Vocabulary, tables: Tables | None = None) -> None:
+        """Use `from_gguf` or `open_tokenizer`.
+
+        Args:
+            vocab: tokens and rules.
+            tables: of the compiled encoder; None encodes through the `tokenizers` library.
+        """
         byte_level = vocab.model == "gpt2"
         self._tokens = vocab.tokens
         self._types = vocab.types
         self._to_bytes = _byte_level_bytes if byte_level else _sentencepiece_bytes
         self._space = " " if byte_level else SPACE
         self._add_space_prefix = not byte_level and vocab.flags.get("add_space_prefix", True)
-        self._pipeline = _build(vocab)
-        self._unwritable = _unwritable_bytes(vocab) if byte_level else b""
-        whole, controls = _special_strings(vocab)
-        self._user_defined = TokenMatcher(whole)
-        self._controls = TokenMatcher(controls)
-        self._parsed = TokenMatcher({**whole, **controls})
+        self._encoder = _encoder(vocab, tables)
+        self._unwritable = b""
+        if byte_level:
+            self._unwritable = unwritable_bytes(vocab) if tables is None else tables.unwritable
+        self._whole, self._control_strings = _special_strings(vocab)
         self.notices = _notices(vocab)
         self.vocab_size = len(vocab.tokens)
         self.chat_template = vocab.chat_template
         self.bos_id = _special_id(vocab, "bos", "<s>")
         self._eos_id = _special_id(vocab, "eos", "</s>")
-        self.eos_ids = _eos_ids(vocab, self._eos_id, controls)
+        self.eos_ids = _eos_ids(vocab, self._eos_id, self._control_strings)
         add_bos = pre_tokenizer(vocab).add_bos if byte_level else True
         self.add_bos = vocab.flags.get("add_bos_token", add_bos) and self.bos_id is not None
 
@@ -90,7 +115,9 @@ class Tokenizer:
             CheckpointError: the vocabulary is malformed; names file, key and problem.
             UnsupportedModelError: a kind of tokenizer that is not built.
         """
-        return cls(Vocabulary.from_gguf(metadata, source))
+        vocab = Vocabulary.from_gguf(metadata, source)
+        compiled = compile_vocabulary(vocab)
+        return cls(vocab) if compiled is None else cls(compiled.vocab, compiled.tables)
 
     @property
     def bos_ids(self) -> list[int]:
@@ -119,24 +146,63 @@ class Tokenizer:
         Raises:
             ConfigError: the text holds a lone surrogate.
         """
-        return self.encode_with_spans(text, parse_special=parse_special).token_ids
+        text = self._replace_unwritable(text)
+        ids: list[int] = []
+        for part in self._parts(text, parse_special):
+            if part.token_id is None:
+                ids += self._encoder.encode(self._written(text, part))
+            else:
+                ids.append(part.token_id)
+        return ids
 
     def encode_with_spans(self, text: str, *, parse_special: bool = False) -> Encoding:
         """As `encode`, with the characters that each token covers."""
         text = self._replace_unwritable(text)
-        matcher = self._parsed if parse_special else self._user_defined
         result = Encoding([], [])
+        for part in self._parts(text, parse_special):
+            if part.token_id is not None:
+                result.token_ids.append(part.token_id)
+                result.spans.append((part.start, part.end))
+                continue
+            ids, spans = self._encoder.encode_with_spans(self._written(text, part))
+            shift = part.start - part.prefix
+            result.token_ids.extend(ids)
+            result.spans.extend(
+                (max(start + shift, part.start), end + shift) for start, end in spans
+            )
+        return result
+
+    def _parts(self, text: str, parse_special: bool) -> Iterator[_Part]:
+        """The special tokens of a text, and what lies between them."""
+        matcher = self._parsed if parse_special else self._user_defined
         done = 0
         prefix = self._add_space_prefix
         for start, end, token_id in matcher.find(text):
-            self._encode_plain(text[done:start], done, prefix, result)
-            result.token_ids.append(token_id)
-            result.spans.append((start, end))
+            if done < start:
+                yield _Part(done, start, prefix=prefix)
+            yield _Part(start, end, token_id)
             # As llama.cpp does: text that follows a control token starts a word of its own.
             prefix = self._add_space_prefix and self.is_control(token_id)
             done = end
-        self._encode_plain(text[done:], done, prefix, result)
-        return result
+        if done < len(text):
+            yield _Part(done, len(text), prefix=prefix)
+
+    def _written(self, text: str, part: _Part) -> str:
+        """A plain part of a text as the vocabulary spells it."""
+        plain = text[part.start : part.end]
+        return (" " + plain if part.prefix else plain).replace(" ", self._space)
+
+    @cached_property
+    def _user_defined(self) -> TokenMatcher:
+        return TokenMatcher(self._whole)
+
+    @cached_property
+    def _controls(self) -> TokenMatcher:
+        return TokenMatcher(self._control_strings)
+
+    @cached_property
+    def _parsed(self) -> TokenMatcher:
+        return TokenMatcher({**self._whole, **self._control_strings})
 
     def _replace_unwritable(self, text: str) -> str:
         """The text, with U+FFFD for each character whose bytes the vocabulary lacks."""
@@ -145,18 +211,6 @@ class Tokenizer:
             return text
         unwritable = frozenset(self._unwritable)
         return "".join("\ufffd" if unwritable & {*c.encode()} else c for c in text)
-
-    def _encode_plain(self, text: str, offset: int, prefix: bool, result: Encoding) -> None:
-        """Append the tokens of a text without special tokens, which starts at `offset`."""
-        if not text:
-            return
-        shift = offset - prefix
-        written = " " + text if prefix else text
-        encoded = self._pipeline.encode(written.replace(" ", self._space), add_special_tokens=False)
-        result.token_ids.extend(encoded.ids)
-        result.spans.extend(
-            (max(start + shift, offset), end + shift) for start, end in encoded.offsets
-        )
 
     def decode(
         self,
@@ -222,14 +276,12 @@ class Tokenizer:
         return [(start, end) for start, end, _ in self._controls.find(text)]
 
 
-def _build(vocab: Vocabulary) -> tokenizers.Tokenizer:
-    build = byte_level_pipeline if vocab.model == "gpt2" else sentencepiece_pipeline
-    try:
-        return build(vocab)
-    except CheckpointError:
-        raise
-    except Exception as error:  # the library raises plain Exception
-        raise CheckpointError(vocab.source, "tokenizer.ggml.tokens", str(error)) from error
+def _encoder(vocab: Vocabulary, tables: Tables | None) -> Encoder:
+    if tables is None:
+        return LibraryEncoder(vocab)
+    from firstword.text.native import NativeEncoder
+
+    return NativeEncoder(tables)
 
 
 def _special_strings(vocab: Vocabulary) -> tuple[dict[str, int], dict[str, int]]:
@@ -277,29 +329,9 @@ def _utf8(text: str) -> bytes:
         ) from None
 
 
-def _byte_level_alphabet() -> dict[str, int]:
-    """Character -> byte in the spelling of byte-level BPE (GPT-2): printable bytes stand for
-    themselves, the others are written with the characters from U+0100 on, in order.
-    """
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    rest = [byte for byte in range(256) if byte not in printable]
-    alphabet = {chr(byte): byte for byte in printable}
-    return alphabet | {chr(0x100 + index): byte for index, byte in enumerate(rest)}
-
-
-_ALPHABET = _byte_level_alphabet()
-
-
-def _unwritable_bytes(vocab: Vocabulary) -> bytes:
-    """Bytes that no token writes; text that needs them cannot be encoded."""
-    single = {token for token in vocab.ids_of(TokenType.NORMAL) if len(token) == 1}
-    return bytes(sorted(byte for character, byte in _ALPHABET.items() if character not in single))
-
-
 def _byte_level_bytes(token: str, kind: int) -> bytes:
-    if all(character in _ALPHABET for character in token):
-        return bytes(_ALPHABET[character] for character in token)
-    return token.encode()
+    spelled = spelled_bytes(token)
+    return token.encode() if spelled is None else spelled
 
 
 def _sentencepiece_bytes(token: str, kind: int) -> bytes:

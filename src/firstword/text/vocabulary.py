@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeVar
 
+import numpy as np
+
 from firstword.errors import CheckpointError, UnsupportedModelError
 
 _PREFIX = "tokenizer.ggml."
@@ -51,7 +53,7 @@ class Vocabulary:
         model: "gpt2" (byte-level BPE) or "llama" (SentencePiece BPE over scores).
         pre: name of the pre-tokenization, None when the file has none.
         tokens: [V] strings.
-        types: [V] values of TokenType.
+        types: [V] values of TokenType, one byte each.
         scores: [V]; empty for gpt2.
         merges: "left right", best first; empty for llama.
         special_ids: "bos", "eos", ... -> id, only those that the file names.
@@ -62,8 +64,8 @@ class Vocabulary:
     source: str
     model: str
     pre: str | None
-    tokens: list[str]
-    types: list[int]
+    tokens: Sequence[str]
+    types: bytes
     scores: list[float] = field(repr=False)
     merges: list[str] = field(repr=False)
     special_ids: Mapping[str, int]
@@ -108,10 +110,9 @@ class Vocabulary:
 
     def ids_of(self, *types: TokenType) -> dict[str, int]:
         """String -> id of all tokens of these types; of equal strings the lowest id counts."""
-        wanted = frozenset(int(kind) for kind in types)
-        ids = range(len(self.tokens) - 1, -1, -1)
-        backwards = zip(reversed(self.tokens), reversed(self.types), ids, strict=True)
-        return {token: i for token, kind, i in backwards if kind in wanted}
+        kinds = np.frombuffer(self.types, np.uint8)
+        ids = np.flatnonzero(np.isin(kinds, [int(kind) for kind in types])).tolist()
+        return {self.tokens[i]: i for i in reversed(ids)}
 
 
 class _Fields:
@@ -156,11 +157,11 @@ def _to_list(value: object) -> list[_T] | None:
     return None
 
 
-def _types(fields: _Fields, tokens: Sequence[str]) -> list[int]:
+def _types(fields: _Fields, tokens: Sequence[str]) -> bytes:
     key = _PREFIX + "token_type"
     types = fields.array(key, int)
     if not types:
-        return [int(TokenType.NORMAL)] * len(tokens)
+        return bytes([TokenType.NORMAL]) * len(tokens)
     _check_length(fields, key, types, tokens)
     unknown = set(types) - set(map(int, TokenType))
     if unknown:
@@ -175,7 +176,7 @@ def _types(fields: _Fields, tokens: Sequence[str]) -> list[int]:
         if not _BYTE_TOKEN.fullmatch(tokens[index]):
             problem = f"expected the byte token {index} to be like <0x0A>, found {tokens[index]!r}"
             raise fields.error(_PREFIX + "tokens", problem)
-    return types
+    return bytes(types)
 
 
 def _scores(fields: _Fields, tokens: Sequence[str]) -> list[float]:

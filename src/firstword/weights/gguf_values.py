@@ -22,6 +22,7 @@ MAX_ARRAY_DEPTH = 4
 # Strings and arrays inside arrays, in one file: they are stepped over one by one, 0.1 s a million.
 MAX_ITEMS = 1 << 22
 MAX_SHOWN = 60
+_MANY_STRINGS = 1000  # a vocabulary has up to 262,144 of them
 
 
 class ValueType(IntEnum):
@@ -343,9 +344,13 @@ def _read_numbers(cursor: Cursor, where: str, kind: ValueType) -> NumericArray:
 
 
 def _read_strings(cursor: Cursor, where: str) -> StringArray:
-    """Step over the strings: a tight loop, for a vocabulary has 262,144 of them."""
+    """Step over the strings; where one leaves the file, the loop finds out which."""
     length = cursor.items(f"{where}, length", 8)
     array = StringArray(cursor.data, cursor.position, length)
+    end = _end_of_strings(cursor, length)
+    if end is not None:
+        cursor.take(end - cursor.position, where)
+        return array
     data, unpack = cursor.data, _LENGTH.unpack_from
     position, last = cursor.position, len(data) - 8
     for i in range(length):
@@ -359,3 +364,14 @@ def _read_strings(cursor: Cursor, where: str) -> StringArray:
     # The last string may still end outside.
     cursor.take(position - cursor.position, where)
     return array
+
+
+def _end_of_strings(cursor: Cursor, length: int) -> int | None:
+    """Where the strings end; None if one does not lie within the file, or without kernels."""
+    if length < _MANY_STRINGS:
+        return None
+    try:
+        from firstword.weights.native import end_of_strings
+    except ImportError:
+        return None
+    return end_of_strings(cursor.data, cursor.position, length)

@@ -102,7 +102,7 @@ class PanelCache:
         """
         if layout.num_bytes < MIN_BYTES:
             return Opened()
-        target = self.folder / f"{_stem(model)}-{layout.key.hex()[:32]}{_SUFFIX}"
+        target = self.folder / f"{stem(model)}-{layout.key.hex()[:32]}{_SUFFIX}"
         try:
             found = self._find(target, layout)
             return self._begin(target, layout) if found is None else Opened(found)
@@ -212,7 +212,7 @@ class PanelCache:
                 os.close(fd)
 
 
-def _stem(model: Path) -> str:
+def stem(model: Path) -> str:
     """The same for every name of one model file."""
     return sha256(os.fsencode(os.path.realpath(model))).hexdigest()[:16]
 
