@@ -48,7 +48,10 @@ void bind_row_ops(nb::module_& m) {
 }
 
 void bind_operands(nb::module_& m) {
-  nb::enum_<Rows>(m, "Rows").value("TOKENS", Rows::kTokens).value("LOGITS", Rows::kLogits);
+  nb::enum_<Rows>(m, "Rows")
+      .value("TOKENS", Rows::kTokens)
+      .value("LOGITS", Rows::kLogits)
+      .value("THREADS", Rows::kThreads);
   bind_struct<BufferSpec, Rows, int64_t, int32_t>(m, "BufferSpec", "rows"_a, "width"_a, "run"_a);
   bind_struct<Operand, int32_t, int64_t>(m, "Operand", "buffer"_a, "width"_a);
   bind_struct<LinearSegment, int32_t, int32_t, Operand>(m, "LinearSegment", "weight"_a, "bias"_a,

@@ -67,9 +67,9 @@ class Interpreter {
   void barrier(Finish finish);
   // A stage of rows that are too few to be shared out, or null.
   const RowsStage* small_rows(const Stage& stage) const;
-  void run_ops(const RowsStage& stage, int64_t first, int64_t last) const;
+  void run_ops(const RowsStage& stage, int thread, int64_t first, int64_t last) const;
   void run_stage(int thread, size_t i);
-  void run_alone(const RowsStage& stage, size_t i);
+  void run_alone(const RowsStage& stage, int thread, size_t i);
   Clock::time_point note_time(size_t stage, Clock::time_point start);
   void run_rows(int thread, const RowsStage& stage);
   void run_linear(int thread, const LinearStage& stage);
@@ -99,106 +99,88 @@ class Interpreter {
   Clock::time_point last_poll_ = Clock::now();
 };
 
-// Runs operations on the rows [first, last).
+// Runs operations on one row, one after the other: its values stay in the nearest cache.
 class RowRunner {
  public:
-  RowRunner(const Interpreter& in, int64_t first, int64_t last)
-      : in_(in), first_(first), last_(last), table_(in.plan_.table_), step_(in.step_) {}
+  RowRunner(const Interpreter& in, Rows rows, int thread, int64_t r)
+      : in_(in), table_(in.plan_.table_), step_(in.step_), rows_(rows), thread_(thread), r_(r) {}
 
   void operator()(const EmbedOp& op) const {
     const Panels& weight = in_.plan_.weights_.matrix(op.weight);
-    each([&](int64_t r) { embed_row(weight, step_.token_ids[r], op.scale, in_.row(op.out, r)); });
+    embed_row(weight, step_.token_ids[r_], op.scale, row(op.out));
   }
   void operator()(const AddOp& op) const {
-    each([&](int64_t r) {
-      table_.add(in_.row(op.a, r), in_.row(op.b, r), op.out.width, in_.row(op.out, r));
-    });
+    table_.add(row(op.a), row(op.b), op.out.width, row(op.out));
   }
   void operator()(const NormOp& op) const {
     const float* weight = in_.plan_.weights_.vector(op.weight);
     const int64_t size = in_.plan_.weights_.vector_size(op.weight);
-    each([&](int64_t r) {
-      const float* x = in_.row(op.x, r);
-      float* out = in_.row(op.out, r);
-      for (int64_t i = 0; i < op.x.width; i += size) {
-        table_.rms_norm(x + i, weight, op.eps, size, out + i);
-      }
-    });
+    for (int64_t i = 0; i < op.x.width; i += size) {
+      table_.rms_norm(row(op.x) + i, weight, op.eps, size, row(op.out) + i);
+    }
   }
   void operator()(const RopeOp& op) const {
     const RopeTable& angles = step_.ropes[Plan::index(op.table)];
     const int64_t half = op.head_dim / 2;
-    const int32_t* positions = in_.space(rows_of(op.out)).positions;
-    each([&](int64_t r) {
-      copy(op.x, op.out, r);
-      table_.rope(in_.row(op.out, r), angles.cos + positions[r] * half,
-                  angles.sin + positions[r] * half, op.head_dim, op.x.width / op.head_dim,
-                  op.interleaved);
-    });
+    const int64_t at = in_.space(rows_).positions[r_] * half;
+    copy(op.x, op.out);
+    table_.rope(row(op.out), angles.cos + at, angles.sin + at, op.head_dim,
+                op.x.width / op.head_dim, op.interleaved);
   }
   void operator()(const StoreKVOp& op) const {
     StoreKVArgs args = {};
-    args.k = in_.row(op.k, 0);
-    args.v = in_.row(op.v, 0);
+    args.k = row(op.k) - r_ * op.k.width;
+    args.v = row(op.v) - r_ * op.v.width;
     args.k_stride = op.k.width;
     args.v_stride = op.v.width;
     args.slots = step_.slot_mappings[Plan::index(op.layer.group)];
     args.pages = in_.pages_of(op.layer);
     args.kv_heads = op.layer.kv_heads;
     args.head_dim = op.layer.head_dim;
-    table_.store_kv(args, first_, last_);
+    table_.store_kv(args, r_, r_ + 1);
   }
   void operator()(const ActivateOp& op) const {
     GatedActivation* activate = op.gelu ? table_.gelu_mul : table_.silu_mul;
-    each([&](int64_t r) {
-      activate(in_.row(op.gate, r), in_.row(op.up, r), op.out.width, in_.row(op.out, r));
-    });
+    activate(row(op.gate), row(op.up), op.out.width, row(op.out));
   }
   void operator()(const SoftcapOp& op) const {
-    each([&](int64_t r) {
-      copy(op.x, op.out, r);
-      table_.softcap(in_.row(op.out, r), op.out.width, op.cap);
-    });
+    copy(op.x, op.out);
+    table_.softcap(row(op.out), op.out.width, op.cap);
   }
   void operator()(const TakeOp& op) const {
-    each([&](int64_t r) {
-      std::memcpy(in_.row(op.out, r), in_.row(op.x, step_.logits_rows[r]),
-                  static_cast<size_t>(op.x.width) * sizeof(float));
-    });
+    std::memcpy(row(op.out), in_.row(op.x, step_.logits_rows[r_]), bytes(op.x));
   }
   void operator()(const QuantizeOp& op) const {
     const int64_t k = op.x.width;
-    const int32_t run = in_.plan_.buffers_[Plan::index(op.out)].run;
     const Quantized to = in_.quantized(op.out, k);
-    each([&](int64_t r) {
-      const float* x = in_.row(op.x, r);
-      if (run == 32) {
-        auto* sums = reinterpret_cast<int32_t*>(to.sums) + r * (k / 32);
-        table_.quantize_a32(x, k, to.codes + r * k, to.scales + r * (k / 32), sums);
-      } else {
-        auto* sums = reinterpret_cast<int16_t*>(to.sums) + r * (k / 16);
-        table_.quantize_a256(x, k, to.codes + r * k, to.scales + r * (k / 256), sums);
-      }
-    });
+    if (in_.plan_.buffers_[Plan::index(op.out)].run == 32) {
+      auto* sums = reinterpret_cast<int32_t*>(to.sums) + r_ * (k / 32);
+      table_.quantize_a32(row(op.x), k, to.codes + r_ * k, to.scales + r_ * (k / 32), sums);
+    } else {
+      auto* sums = reinterpret_cast<int16_t*>(to.sums) + r_ * (k / 16);
+      table_.quantize_a256(row(op.x), k, to.codes + r_ * k, to.scales + r_ * (k / 256), sums);
+    }
   }
 
  private:
-  template <typename Work>
-  void each(Work work) const {
-    for (int64_t r = first_; r < last_; ++r) work(r);
+  // The row at hand of a value: in a buffer of threads, this thread's only one.
+  float* row(const Operand& value) const {
+    const bool own = in_.plan_.buffers_[Plan::index(value.buffer)].rows == Rows::kThreads;
+    return in_.row(value, own ? thread_ : r_);
   }
-  Rows rows_of(const Operand& value) const {
-    return in_.plan_.buffers_[Plan::index(value.buffer)].rows;
+  static size_t bytes(const Operand& value) {
+    return static_cast<size_t>(value.width) * sizeof(float);
   }
-  void copy(const Operand& from, const Operand& to, int64_t r) const {
-    if (from.buffer == to.buffer) return;
-    std::memcpy(in_.row(to, r), in_.row(from, r), static_cast<size_t>(to.width) * sizeof(float));
+  void copy(const Operand& from, const Operand& to) const {
+    if (from.buffer != to.buffer) std::memcpy(row(to), row(from), bytes(from));
   }
 
   const Interpreter& in_;
-  const int64_t first_, last_;
   const KernelTable& table_;
   const StepInput& step_;
+  const Rows rows_;
+  const int thread_;
+  const int64_t r_;
 };
 
 Interpreter::Interpreter(Plan& plan, const StepInput& step, const Poll& poll)
@@ -312,7 +294,7 @@ void Interpreter::walk(int thread) {
     run_stage(thread, i);
     const RowsStage* next = i + 1 < count ? small_rows(plan_.stages_[i + 1]) : nullptr;
     barrier([&] {
-      if (next != nullptr && !stopped()) run_alone(*next, i + 1);
+      if (next != nullptr && !stopped()) run_alone(*next, thread, i + 1);
       plan_.progress_.fetch_add(next == nullptr ? 1 : 2, std::memory_order_relaxed);
     });
     if (next != nullptr) ++i;
@@ -320,10 +302,10 @@ void Interpreter::walk(int thread) {
   }
 }
 
-void Interpreter::run_alone(const RowsStage& stage, size_t i) {
+void Interpreter::run_alone(const RowsStage& stage, int thread, size_t i) {
   const bool measures = !plan_.stage_ns_.empty();
   const Clock::time_point start = measures ? Clock::now() : Clock::time_point();
-  run_ops(stage, 0, space(stage.rows).count);
+  run_ops(stage, thread, 0, space(stage.rows).count);
   if (measures) note_time(i, start);
 }
 
@@ -390,12 +372,15 @@ bool Interpreter::may_go_on(int thread) {
 void Interpreter::run_rows(int thread, const RowsStage& stage) {
   const int64_t count = space(stage.rows).count;
   share(thread, {count, std::min(piece(count), kMaxRowsPerPiece)},
-        [&](int64_t first, int64_t last) { run_ops(stage, first, last); });
+        [&](int64_t first, int64_t last) { run_ops(stage, thread, first, last); });
 }
 
-void Interpreter::run_ops(const RowsStage& stage, int64_t first, int64_t last) const {
-  const RowRunner runner(*this, first, last);
-  for (const RowOp& op : stage.ops) std::visit(runner, op);
+void Interpreter::run_ops(const RowsStage& stage, int thread, int64_t first,
+                          int64_t last) const {
+  for (int64_t r = first; r < last; ++r) {
+    const RowRunner runner(*this, stage.rows, thread, r);
+    for (const RowOp& op : stage.ops) std::visit(runner, op);
+  }
 }
 
 void Interpreter::run_linear(int thread, const LinearStage& stage) {

@@ -15,8 +15,9 @@
 
 namespace fw {
 
-// What a buffer has one row for: each position of the step, or each row that needs logits.
-enum class Rows : int32_t { kTokens, kLogits };
+// What a buffer has one row for: each position of the step, each row that needs logits, or each
+// thread (of values that are made and read in one stage).
+enum class Rows : int32_t { kTokens, kLogits, kThreads };
 
 // run: 0 for float32, 32 or 256 for 8-bit codes with the scales and sums of their runs.
 struct BufferSpec {
@@ -183,7 +184,10 @@ class Plan {
   friend class Interpreter;
   friend class RowRunner;
   static size_t index(int32_t i) { return static_cast<size_t>(i); }
-  int64_t capacity(Rows rows) const { return rows == Rows::kTokens ? max_tokens_ : max_logits_; }
+  int64_t capacity(Rows rows) const {
+    if (rows == Rows::kThreads) return pool_.size();
+    return rows == Rows::kTokens ? max_tokens_ : max_logits_;
+  }
 
   ThreadPool& pool_;
   const Weights& weights_;

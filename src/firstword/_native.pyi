@@ -50,6 +50,7 @@ def usable_isas() -> list[str]: ...
 class Rows(Enum):
     TOKENS = 0
     LOGITS = 1
+    THREADS = 2
 
 class BufferSpec:
     def __init__(self, rows: Rows, width: int, run: int) -> None: ...

@@ -224,7 +224,8 @@ def test_no_buffer_is_overwritten_while_it_is_needed(w: str) -> None:
     for _, stage in enumerate(plan.stages):
         written: dict[int, object] = {}
         for op in stage.ops:
-            for value in inputs(op):
+            only_forms = isinstance(op, Linear) and 0 not in {run_of(w) for w in op.weights}
+            for value in () if only_forms else inputs(op):
                 place = plan.places[value]
                 assert {**held, **written}[place] == value, (op, value)
             if isinstance(op, Linear):
@@ -247,11 +248,20 @@ def test_buffers_are_shared_and_wide_enough_and_of_the_right_rows() -> None:
     for value, place in enumerate(plan.places):
         if place >= 0:
             assert plan.buffers[place].width >= plan.widths[value]
-            assert plan.buffers[place].rows == plan.rows[value]
+            assert plan.buffers[place].rows in (plan.rows[value], "threads")
             assert plan.buffers[place].run == 0
     for (value, run), place in plan.quantized.items():
         assert plan.buffers[place].run == run
         assert plan.buffers[place].width >= plan.widths[value]
+
+
+@pytest.mark.parametrize(("w", "is_brief"), [("w", False), ("w32", True), ("w256", True)])
+def test_values_that_are_read_in_8_bits_alone_have_a_row_per_thread(w: str, is_brief: bool) -> None:
+    plan = make_plan(network(4, w), run_of)
+    taken = {op.x for _, _, op in all_ops(plan) if isinstance(op, Take)}
+    for _, _, op in all_ops(plan):
+        if isinstance(op, Norm | Activate) and op.out not in taken:
+            assert (plan.buffers[plan.places[op.out]].rows == "threads") == is_brief, op
 
 
 def test_a_value_that_others_read_is_not_overwritten_in_place() -> None:

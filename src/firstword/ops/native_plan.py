@@ -22,7 +22,7 @@ from firstword.ops import record
 from firstword.ops.cost import planned_batch
 from firstword.ops.native import NativeOps, NativeWeight, activation_run
 from firstword.ops.native_kv import NativeKVPool
-from firstword.ops.passes import Plan, Rows, Stage, make_plan
+from firstword.ops.passes import BufferRows, Plan, Stage, make_plan
 from firstword.ops.protocol import AttentionSpec, RopeSpec
 from firstword.ops.record import Symbol, Value
 from firstword.ops.trigonometry import cos_sin
@@ -207,9 +207,10 @@ def lower(plan: Plan[NativeWeight], ops: NativeOps) -> _native.Plan:
     return native
 
 
-_ROWS: dict[Rows, _native.Rows] = {
+_ROWS: dict[BufferRows, _native.Rows] = {
     "tokens": _native.Rows.TOKENS,
     "logits": _native.Rows.LOGITS,
+    "threads": _native.Rows.THREADS,
 }
 
 

@@ -37,6 +37,7 @@ from firstword.ops.record import (
 
 W = TypeVar("W")
 Rows = Literal["tokens", "logits"]
+BufferRows = Literal["tokens", "logits", "threads"]
 StageKind = Literal["rows", "linear", "attention"]
 QuantizedRun = tuple[Value, int]
 """A value and the run length of one of its quantized forms."""
@@ -85,12 +86,12 @@ class Stage(Generic[W]):
 
 @dataclass(frozen=True)
 class Buffer:
-    """Scratch memory, one row of `width` values per position or logits row.
+    """Scratch memory: a row of `width` values per position, logits row or thread.
 
     `run` is 0 for float32, else the run length of 8-bit codes and their scales.
     """
 
-    rows: Rows
+    rows: BufferRows
     width: int
     run: int = 0
 
@@ -286,7 +287,9 @@ def assign_buffers(
     """Give every value a place; one is free again after the stage that reads it last.
 
     Within a stage no place changes hands, since threads are at different operations of it. Only
-    an operation that works in place gives its output the place of its input.
+    an operation that works in place gives its output the place of its input. What nobody reads
+    after the stage that makes it, row by row, needs one row per thread: in a long prompt the
+    normed values of a layer, needed in 8 bits alone, would be written to memory for nothing.
     """
     lives = _Lives(program, stages, run_of)
     places, quantized = [-1] * len(program.widths), {}
@@ -300,7 +303,9 @@ def assign_buffers(
                 if lives.is_in_place(op):
                     places[value] = places[inputs(op)[0]]
                 else:
-                    places[value] = memory.take(Buffer(program.rows[value], program.widths[value]))
+                    is_brief = stage.kind == "rows" and lives.ends_in(value, index)
+                    rows: BufferRows = "threads" if is_brief else program.rows[value]
+                    places[value] = memory.take(Buffer(rows, program.widths[value]))
         memory.give([places[value] for value in lives.values_ending(index)])
         memory.give([quantized[form] for form in lives.forms_ending(index)])
     return Plan(
@@ -326,12 +331,13 @@ class _Lives(Generic[W]):
         self._last_form: dict[QuantizedRun, int] = {}
         for index, stage in enumerate(stages):
             for op in stage.ops:
-                for value in (*outputs(op), *inputs(op)):
-                    self._last[value] = index
+                reads = inputs(op)
                 if isinstance(op, Linear):
-                    for run in quantized_runs(op, run_of):
-                        if run:
-                            self._last_form[op.x, run] = index
+                    runs = quantized_runs(op, run_of)
+                    self._last_form.update({(op.x, run): index for run in runs if run})
+                    reads = (op.x,) if 0 in runs else ()
+                for value in (*outputs(op), *reads):
+                    self._last[value] = index
         self._pass_on(stages)
         self._last[program.result] = len(stages)
 
@@ -347,6 +353,10 @@ class _Lives(Generic[W]):
         if not isinstance(op, Rope | Softcap):
             return False
         return self._readers[op.x] == 1 and op.x != self._result
+
+    def ends_in(self, value: Value, stage: int) -> bool:
+        """Whether nobody reads a value after this stage."""
+        return self._last[value] == stage
 
     def values_ending(self, stage: int) -> list[Value]:
         """Values that this stage reads last."""
