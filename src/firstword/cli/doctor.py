@@ -84,7 +84,7 @@ class Report:
 
 def doctor(
     model: Annotated[
-        str | None, typer.Argument(help="With --verify: this model only.", metavar="[MODEL]")
+        str | None, typer.Argument(help="With --verify: this model only.", metavar="MODEL")
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare the models here with their checksums instead.")
