@@ -59,7 +59,7 @@ class LlamaCpp:
 
     def install(self) -> None:
         """Build it, on LLAMA_CPP_BUILD_JOBS cores (2): about 15 minutes."""
-        if not all(( self.libraries / name).is_file() for name in _PROGRAMS):
+        if not all((self.libraries / name).is_file() for name in _PROGRAMS):
             self._build()
         source = DRIVERS / "drive_llama_cpp.cpp"
         if not self._driver.is_file() or self._driver.stat().st_mtime < source.stat().st_mtime:

@@ -3,6 +3,8 @@
 #include "bindings/bindings.h"
 
 NB_MODULE(_native, m) {
+  // What a script keeps until it ends is no leak.
+  nanobind::set_leak_warnings(false);
   m.doc() = "Compiled kernels and the interpreter of plans.";
   fw::bind_backend(m);
   fw::bind_plan(m);

@@ -111,7 +111,7 @@ constexpr bool is_wide(Format f) {
 
 template <Format F>
 inline void run(const Work& work, Scratch* scratch) {
-  const bool streams = work.num_tokens <= kStreamTokens;
+  const bool streams = work.num_tokens <= (is_wide(F) ? kStreamWideTokens : kStreamTokens);
   if constexpr (is_float(F)) {
     (streams ? stream_float<F> : gemm_float<F>)(work, scratch);
   } else if constexpr (is_wide(F)) {

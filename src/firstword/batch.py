@@ -103,10 +103,17 @@ class SamplingRow:
 
 @dataclass(frozen=True)
 class StepInput:
-    """One step: what to compute and what to sample from each logits row."""
+    """One step.
+
+    Args:
+        batch: what to compute.
+        sampling: R of them: what to sample from each logits row.
+        refers_back: some token ids name rows of the step before.
+    """
 
     batch: ForwardBatch
-    sampling: tuple[SamplingRow, ...]  # R rows
+    sampling: tuple[SamplingRow, ...]
+    refers_back: bool = False
 
 
 @dataclass(frozen=True)

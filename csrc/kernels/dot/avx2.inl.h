@@ -10,6 +10,7 @@ constexpr int kLanes = 8;
 constexpr int kTileTokens = 4;
 // Up to this many tokens, unpacking again for each tile of them costs less than a slab (measured).
 constexpr int64_t kStreamTokens = 16;
+constexpr int64_t kStreamWideTokens = 16;
 // Signed codes are multiplied as they are.
 constexpr int32_t kSignedOffset = 0;
 

@@ -9,6 +9,7 @@ constexpr int kLanes = 16;
 constexpr int kTileTokens = 8;
 // Up to this many tokens, unpacking again for each tile of them costs less than a slab (measured).
 constexpr int64_t kStreamTokens = 32;
+constexpr int64_t kStreamWideTokens = 64;
 // Signed codes are stored here as unsigned ones, this much larger.
 constexpr int32_t kSignedOffset = 128;
 

@@ -120,9 +120,9 @@ class NativeRunner:
 
 def resolve_token_ids(step: StepInput, last: StepResult | None) -> StepInput:
     """Replace each token id -(row + 1) by the token sampled for `row` in the step before."""
-    ids = step.batch.token_ids
-    if ids.min(initial=0) >= 0:
+    if not step.refers_back:
         return step
+    ids = step.batch.token_ids
     pending = np.flatnonzero(ids < 0)
     if last is None:
         raise ValueError("a step refers to tokens of the step before, but there was none")

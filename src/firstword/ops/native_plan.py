@@ -147,7 +147,7 @@ class NativeModel:
         return self._native.scratch_bytes
 
     def _step(self, batch: ForwardBatch, rows: Int32Array) -> _native.Step:
-        last = int(batch.seq_lens.max(initial=1)) - 1
+        last = max(batch.seq_lens.tolist(), default=1) - 1
         copies = np.array(batch.block_copies, dtype=np.int32).reshape(-1, 3)
         return _native.Step(
             token_ids=_int32(batch.token_ids),
