@@ -14,7 +14,10 @@ from firstword.ops import native, self_check
 from firstword.ops.native import usable_isas
 from firstword.plan import hardware
 from firstword.plan.hardware import UsableMemory, usable_cores
+from firstword.weights import catalogue
+from firstword.weights.store import Store
 from tests.cli.commands import Finished, Terminal
+from tests.fake_index import add_model
 
 _Usage = namedtuple("_Usage", "total used free")
 
@@ -159,3 +162,101 @@ def test_only_a_path_may_be_longer() -> None:
     report = Report()
     report.add("models", "models", "1 GiB free in /" + "x" * 80, None)
     assert [len(line) for line in report.lines()][:2] == [28, 15 + 81]
+
+
+CONTENTS = {"tiny:1b": b"one" * 10_000, "tiny:2b": b"two" * 10_000, "tiny:3b": b"three"}
+
+
+@pytest.fixture
+def kept(home: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Paths of two models that are here in full; the catalogue knows a third."""
+    entries = [add_model(home / "index", name, content) for name, content in CONTENTS.items()]
+    monkeypatch.setattr(catalogue, "CATALOGUE", {entry.name: entry for entry in entries})
+    paths = {}
+    for entry in entries[:2]:
+        paths[entry.name] = Store().models / entry.name.replace(":", "-") / entry.file
+        paths[entry.name].parent.mkdir(parents=True)
+        paths[entry.name].write_bytes(CONTENTS[entry.name])
+    return paths
+
+
+def test_verify_compares_every_model_that_is_here(
+    terminal: Terminal, kept: dict[str, Path]
+) -> None:
+    end = terminal.run("doctor", "--verify")
+    assert end.stdout.splitlines() == [
+        "ok             tiny:1b",
+        "ok             tiny:2b",
+        "",
+        "no problem found",
+    ]
+    assert (end.status, end.stderr) == (0, "")
+
+
+def test_verify_names_the_damaged_model_and_the_way_out(
+    terminal: Terminal, kept: dict[str, Path]
+) -> None:
+    kept["tiny:2b"].write_bytes(CONTENTS["tiny:2b"][:-1] + b"?")
+    end = terminal.run("doctor", "--verify")
+    assert end.stdout.splitlines()[:2] == ["ok             tiny:1b", "damaged        tiny:2b"]
+    text = problem_of(end)
+    assert "problem: tiny:2b is damaged: its sha256 is " in text
+    assert (
+        "remedy: remove ~/kept/models/tiny-2b/tiny model.gguf and fetch it again: "
+        "firstword pull tiny:2b"
+    ) in text
+
+
+def test_verify_of_one_model_reads_no_other(terminal: Terminal, kept: dict[str, Path]) -> None:
+    kept["tiny:2b"].write_bytes(b"short")
+    assert terminal.run("doctor", "--verify", "Tiny:1B").status == 0
+    assert "it has 5 bytes, not 30000" in problem_of(terminal.run("doctor", "--verify", "tiny:2b"))
+
+
+def test_verify_as_json(terminal: Terminal, kept: dict[str, Path]) -> None:
+    kept["tiny:2b"].write_bytes(b"short")
+    end = terminal.run("doctor", "--verify", "--json")
+    values = json.loads(end.stdout)
+    states = [(model["name"], model["state"], model["path"]) for model in values["models"]]
+    assert states == [
+        ("tiny:1b", "ok", str(kept["tiny:1b"])),
+        ("tiny:2b", "damaged", str(kept["tiny:2b"])),
+    ]
+    assert len(values["problems"]) == 1
+    assert end.status == 1
+
+
+def test_verify_says_where_nothing_can_be_compared(terminal: Terminal, home: Path) -> None:
+    (home / "my.gguf").write_bytes(b"GGUF")
+    end = terminal.run("doctor", "--verify", str(home / "my.gguf"))
+    assert end.stdout.startswith("unknown ")
+    assert "knows its checksum" in " ".join(end.stdout.split())
+    assert end.status == 0
+
+
+def test_verify_of_a_model_that_is_not_here(terminal: Terminal, kept: dict[str, Path]) -> None:
+    end = terminal.run("doctor", "--verify", "tiny:3b")
+    assert end.stderr.endswith("tiny:3b is not on this machine yet: firstword pull tiny:3b\n")
+    assert end.status == 1
+
+
+def test_verify_with_no_model_here(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "CATALOGUE", {})
+    end = terminal.run("doctor", "--verify")
+    assert "none of the catalogue is in ~/kept/models" in " ".join(end.stdout.split())
+    assert end.status == 0
+
+
+def test_verify_shows_its_progress_on_a_terminal(
+    terminal: Terminal, kept: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    end = terminal.run("doctor", "--verify")
+    assert "verifying tiny:1b: 100% of 29.3 KiB" in end.stderr
+    assert end.stdout.startswith("ok ")
+
+
+def test_a_model_without_verify_is_refused(terminal: Terminal) -> None:
+    end = terminal.run("doctor", "tiny:1b")
+    assert end.status == 2
+    assert "'tiny:1b'" in end.stderr and "--verify" in end.stderr

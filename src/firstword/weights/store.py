@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from firstword.errors import ConfigError, DownloadError
-from firstword.weights.progress import Reporter, format_bytes
+from firstword.weights.progress import Progress, Reporter, format_bytes
 
 _PARTIAL = ".partial-"
+_READ_BYTES = 4 * 2**20
 _HOME_REMEDY = "set FIRSTWORD_HOME to a folder that you can write to"
 
 
@@ -145,6 +146,32 @@ class Store:
             return path if path.is_file() and path.stat().st_size == artifact.size else None
         except OSError:
             return None
+
+    def damage(self, artifact: Artifact, progress: Progress) -> str | None:
+        """Read the whole file again and compare it with what was promised.
+
+        Args:
+            artifact: a file that is there, whatever is in it.
+            progress: told of the bytes that were read.
+
+        Returns:
+            What is wrong with the file; None when every byte is right.
+        """
+        path = self.path(artifact)
+        digest = hashlib.sha256()
+        try:
+            size = path.stat().st_size
+            if size != artifact.size:
+                return f"it has {size} bytes, not {artifact.size}"
+            with open(path, "rb") as file:
+                while chunk := file.read(_READ_BYTES):
+                    digest.update(chunk)
+                    progress.advance(len(chunk))
+        except OSError as error:
+            return f"it cannot be read ({error})"
+        if digest.hexdigest() != artifact.sha256:
+            return f"its sha256 is {digest.hexdigest()}, not {artifact.sha256}"
+        return None
 
     def land(
         self, artifact: Artifact, fetch: Fetch, reporter: Reporter, *, scratch_bytes: int = 0
