@@ -80,7 +80,7 @@ class NativeRunner:
     def __init__(self, model: NativeModel, kv: NativeKVPool) -> None:
         from firstword.sampling import native  # only where the module is compiled
 
-        self._model, self._kv, self._sampling = model, kv, native
+        self.model, self._kv, self._sampling = model, kv, native
         self._results: dict[int, StepResult] = {}
         self._next_handle = 0
         self._last: StepResult | None = None
@@ -95,7 +95,7 @@ class NativeRunner:
         batch = resolve_token_ids(step, self._last).batch
         start = time.perf_counter()
         strategies = self._sampling.native_strategies(step.sampling)
-        native = self._model.run(batch, self._kv, strategies)
+        native = self.model.run(batch, self._kv, strategies)
         sampled = self._sampling.sampled_tokens(
             native.outcomes, step.sampling, native.values, native.rows
         )
@@ -103,7 +103,7 @@ class NativeRunner:
             sampled=sampled,
             forward_ms=(time.perf_counter() - start) * 1e3 - native.sampling_ms,
             sampling_ms=native.sampling_ms,
-            native_ms=self._model.native_ms,
+            native_ms=self.model.native_ms,
         )
         handle, self._next_handle = self._next_handle, self._next_handle + 1
         self._results[handle] = self._last = result
@@ -115,7 +115,7 @@ class NativeRunner:
 
     def stop(self) -> None:
         """End the running step within 100 ms; any thread may call it."""
-        self._model.stop()
+        self.model.stop()
 
 
 def resolve_token_ids(step: StepInput, last: StepResult | None) -> StepInput:

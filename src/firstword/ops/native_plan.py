@@ -131,6 +131,15 @@ class NativeModel:
         """Take the scratch memory for steps of this size now."""
         self._native.reserve(num_tokens, num_logits)
 
+    def measure(self, on: bool) -> None:
+        """Time every stage from now on, or do so no longer; not while a step runs."""
+        self._native.measure(on)
+
+    @property
+    def stage_ns(self) -> list[int]:
+        """Nanoseconds of each stage, over all steps since `measure`."""
+        return self._native.stage_ns
+
     @property
     def progress(self) -> int:
         """Stages run so far, over all steps."""
