@@ -20,7 +20,9 @@ def linear() -> Stage[NativeWeight]:
 
 
 def plan() -> Plan[NativeWeight]:
-    activate = Stage("rows", "logits", (record.Activate("silu", 1, 2, 3), record.Quantize(3, 32)))
+    activate: Stage[NativeWeight] = Stage(
+        "rows", "logits", (record.Activate("silu", 1, 2, 3), record.Quantize(3, 32))
+    )
     stages = (linear(), activate, linear())
     return Plan(stages, WIDTHS, ("tokens",) * 4, (), (-1,) * 4, {}, 3)
 
