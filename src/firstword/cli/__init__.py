@@ -3,5 +3,5 @@
 import gc
 
 # A start makes tens of thousands of objects that stay. At the usual threshold of 700 they are
-# walked through again and again: 7% of the time to the first word of a small model.
+# walked through again and again.
 gc.set_threshold(50_000)
