@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from benchmarks.peers.engine import run
 from firstword.weights.store import default_home
@@ -57,3 +58,24 @@ class Environment:
     def pip(self, *arguments: str) -> None:
         """Run pip in the environment."""
         run([str(self.python), "-m", "pip", "--disable-pip-version-check", *arguments])
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """What engines share that are a package in an environment of their own.
+
+    Args:
+        home: where it is installed.
+    """
+
+    release: ClassVar[str]
+    home: Environment
+
+    @property
+    def version(self) -> str:
+        """The package's release."""
+        return self.release
+
+    def install(self) -> None:
+        """Install the package."""
+        self.home.install()

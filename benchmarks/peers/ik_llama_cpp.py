@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from benchmarks.peers.engine import DRIVERS
-from benchmarks.peers.environment import Environment
+from benchmarks.peers.environment import Environment, Packaged
 from benchmarks.peers.session import Job, Session
 from firstword.bench.cases import Case
 
@@ -14,7 +14,7 @@ _HOME = Environment("ik_llama.cpp", (f"ik-llama-cpp-python=={_RELEASE}",))
 
 
 @dataclass(frozen=True)
-class IkLlamaCpp:
+class IkLlamaCpp(Packaged):
     """ik_llama.cpp in one setting.
 
     Args:
@@ -24,22 +24,14 @@ class IkLlamaCpp:
     """
 
     flags: tuple[str, ...] = ()
-    home: Environment = _HOME
+    release = _RELEASE
+    home: Environment = field(default=_HOME, kw_only=True)
     name: str = "ik_llama.cpp"
 
     @property
     def setting(self) -> str:
         """The flags."""
         return " ".join(self.flags)
-
-    @property
-    def version(self) -> str:
-        """The package's release."""
-        return _RELEASE
-
-    def install(self) -> None:
-        """Install the package."""
-        self.home.install()
 
     def can_run(self, case: Case) -> bool:
         """Prompts one at a time, answers together."""

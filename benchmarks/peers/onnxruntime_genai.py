@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.peers.engine import DRIVERS, run
-from benchmarks.peers.environment import Environment
+from benchmarks.peers.environment import Environment, Packaged
 from benchmarks.peers.float_checkpoint import write_float_checkpoint
 from benchmarks.peers.session import EngineFailedError, Job, Session
 from firstword.bench.cases import Case
@@ -35,25 +35,17 @@ ACCURACY_LEVEL = "4"
 
 
 @dataclass(frozen=True)
-class OnnxRuntimeGenAI:
+class OnnxRuntimeGenAI(Packaged):
     """ONNX Runtime GenAI in its usual setting.
 
     Args:
         home: where it is installed.
     """
 
+    release = _RELEASE
     home: Environment = _HOME
     name: str = "ONNX Runtime GenAI"
     setting: str = ""
-
-    @property
-    def version(self) -> str:
-        """The package's release."""
-        return _RELEASE
-
-    def install(self) -> None:
-        """Install the package and what its builder needs."""
-        self.home.install()
 
     def can_run(self, case: Case) -> bool:
         """One sequence, and prompts without a prefix."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from benchmarks.peers.engine import DRIVERS
-from benchmarks.peers.environment import Environment
+from benchmarks.peers.environment import Environment, Packaged
 from benchmarks.peers.session import Job, Session
 from firstword.bench.cases import Case
 
@@ -14,7 +14,7 @@ _HOME = Environment("openvino_genai", (f"openvino-genai=={_RELEASE}",))
 
 
 @dataclass(frozen=True)
-class OpenVINOGenAI:
+class OpenVINOGenAI(Packaged):
     """OpenVINO GenAI in one setting.
 
     Args:
@@ -23,22 +23,14 @@ class OpenVINOGenAI:
     """
 
     properties: tuple[str, ...] = ()
-    home: Environment = _HOME
+    release = _RELEASE
+    home: Environment = field(default=_HOME, kw_only=True)
     name: str = "OpenVINO GenAI"
 
     @property
     def setting(self) -> str:
         """The properties."""
         return " ".join(self.properties)
-
-    @property
-    def version(self) -> str:
-        """The package's release."""
-        return _RELEASE
-
-    def install(self) -> None:
-        """Install the package."""
-        self.home.install()
 
     def can_run(self, case: Case) -> bool:
         """One sequence, and prompts without a prefix."""
