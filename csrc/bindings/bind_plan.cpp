@@ -80,11 +80,11 @@ using Sampled = std::pair<std::vector<Outcome>, double>;
 
 // Runs a step and chooses its tokens; nothing where it was stopped.
 std::optional<Sampled> run_plan(Plan& plan, Sampler& sampler, const Step& step,
-                                             const Pages& pages, int64_t vocab_size,
-                                             const std::vector<int64_t>& windows, int32_t logits,
-                                             const Array<int32_t, 1>& rows,
-                                             const std::vector<const Strategy*>& strategies,
-                                             bool poll_signals) {
+                                const Pages& pages, int64_t vocab_size,
+                                const std::vector<int64_t>& windows, int32_t logits,
+                                const Array<int32_t, 1>& rows,
+                                const std::vector<const Strategy*>& strategies,
+                                bool poll_signals) {
   step.check(vocab_size, pages.num_blocks, windows);
   const StepInput input = step.input(pages.memory.data(), pages.page_bytes);
   const Poll poll = {poll_signals ? &signal_raised : nullptr, nullptr};

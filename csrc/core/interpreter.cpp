@@ -129,15 +129,15 @@ class RowRunner {
   }
   void operator()(const StoreKVOp& op) const {
     StoreKVArgs args = {};
-    args.k = row(op.k) - r_ * op.k.width;
-    args.v = row(op.v) - r_ * op.v.width;
+    args.k = row(op.k);
+    args.v = row(op.v);
     args.k_stride = op.k.width;
     args.v_stride = op.v.width;
-    args.slots = step_.slot_mappings[Plan::index(op.layer.group)];
+    args.slots = step_.slot_mappings[Plan::index(op.layer.group)] + r_;
     args.pages = in_.pages_of(op.layer);
     args.kv_heads = op.layer.kv_heads;
     args.head_dim = op.layer.head_dim;
-    table_.store_kv(args, r_, r_ + 1);
+    table_.store_kv(args, 0, 1);
   }
   void operator()(const ActivateOp& op) const {
     GatedActivation* activate = op.gelu ? table_.gelu_mul : table_.silu_mul;

@@ -103,17 +103,10 @@ class SamplingRow:
 
 @dataclass(frozen=True)
 class StepInput:
-    """One step.
-
-    Args:
-        batch: what to compute.
-        sampling: R of them: what to sample from each logits row.
-        refers_back: some token ids name rows of the step before.
-    """
+    """One step: what to compute and what to sample from each logits row."""
 
     batch: ForwardBatch
-    sampling: tuple[SamplingRow, ...]
-    refers_back: bool = False
+    sampling: tuple[SamplingRow, ...]  # R rows
 
 
 @dataclass(frozen=True)

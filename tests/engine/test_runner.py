@@ -41,7 +41,7 @@ def step_of(*token_ids: int) -> StepInput:
     """One sequence per token, each in need of its next one."""
     batch = make_batch(*(Chunk((0,), 0, 1) for _ in token_ids))
     batch = replace(batch, token_ids=np.array(token_ids, np.int32))
-    return StepInput(batch, (GREEDY,) * len(token_ids), refers_back=min(token_ids) < 0)
+    return StepInput(batch, (GREEDY,) * len(token_ids))
 
 
 def ids(result: StepResult) -> list[int]:
@@ -135,8 +135,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 def two_sequences(*token_ids: int) -> StepInput:
     batch = make_batch(Chunk((0,), 0, 1), Chunk((1,), 0, 1))
-    batch = replace(batch, token_ids=np.array(token_ids, np.int32))
-    return StepInput(batch, (GREEDY, GREEDY), refers_back=min(token_ids) < 0)
+    return StepInput(replace(batch, token_ids=np.array(token_ids, np.int32)), (GREEDY, GREEDY))
 
 
 def test_the_native_runner_samples_what_its_model_computes(native: Model) -> None:

@@ -120,9 +120,9 @@ class NativeRunner:
 
 def resolve_token_ids(step: StepInput, last: StepResult | None) -> StepInput:
     """Replace each token id -(row + 1) by the token sampled for `row` in the step before."""
-    if not step.refers_back:
-        return step
     ids = step.batch.token_ids
+    if min(ids.tolist(), default=0) >= 0:  # quicker than an array's minimum for few of them
+        return step
     pending = np.flatnonzero(ids < 0)
     if last is None:
         raise ValueError("a step refers to tokens of the step before, but there was none")
