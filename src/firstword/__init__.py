@@ -16,14 +16,17 @@ if TYPE_CHECKING:
         CheckpointError,
         ConfigError,
         DownloadError,
+        EngineDiedError,
         FirstwordError,
+        GrammarError,
         LicenseError,
         ModelNotFoundError,
         PromptTooLongError,
+        QueueFullError,
         UnsupportedModelError,
     )
     from firstword.llm import LLM
-    from firstword.sampling.params import SamplingParams
+    from firstword.sampling.params import Grammar, SamplingParams
 
 __version__ = "0.1.0"
 
@@ -31,6 +34,7 @@ _ERRORS = "firstword.errors"
 _HOME = {
     "LLM": "firstword.llm",
     "SamplingParams": "firstword.sampling.params",
+    "Grammar": "firstword.sampling.params",
     "RequestOutput": "firstword.engine.outputs",
     "CompletionOutput": "firstword.engine.outputs",
     "FirstwordError": _ERRORS,
@@ -43,6 +47,9 @@ _HOME = {
     "LicenseError": _ERRORS,
     "ChatTemplateError": _ERRORS,
     "CapacityError": _ERRORS,
+    "EngineDiedError": _ERRORS,
+    "GrammarError": _ERRORS,
+    "QueueFullError": _ERRORS,
 }
 
 __all__ = [
@@ -53,10 +60,14 @@ __all__ = [
     "CompletionOutput",
     "ConfigError",
     "DownloadError",
+    "EngineDiedError",
     "FirstwordError",
+    "Grammar",
+    "GrammarError",
     "LicenseError",
     "ModelNotFoundError",
     "PromptTooLongError",
+    "QueueFullError",
     "RequestOutput",
     "SamplingParams",
     "UnsupportedModelError",

@@ -4,7 +4,8 @@ A message names the value, the limit and the remedy.
 
     FirstwordError
     ├── ConfigError            a setting or parameter out of its range (also a ValueError)
-    │   └── PromptTooLongError a prompt that does not fit the context
+    │   ├── PromptTooLongError a prompt that does not fit the context
+    │   └── GrammarError       a schema, regex or grammar that cannot be enforced
     ├── CheckpointError        a model file is not what it says
     │   └── UnsupportedModelError  a sound file that asks for something not built
     ├── ModelNotFoundError     a model reference that names nothing
@@ -12,6 +13,8 @@ A message names the value, the limit and the remedy.
     ├── LicenseError           a model whose terms have not been accepted
     ├── ChatTemplateError      a chat template is missing, or refuses the messages
     ├── CapacityError          something that can never fit the memory budget
+    ├── QueueFullError         too much waits already; says when to come again
+    ├── EngineDiedError        the process that computes has ended; another takes its place
     ├── SamplingError          a logits row from which no token can be chosen
     └── StepStoppedError       a step that was stopped before its end
 """
@@ -48,6 +51,22 @@ class PromptTooLongError(ConfigError):
     def __reduce__(self) -> tuple[type[PromptTooLongError], tuple[int, int]]:
         # Exceptions are rebuilt from their message, which is not what this one is made from.
         return type(self), (self.num_prompt_tokens, self.max_model_len)
+
+
+class GrammarError(ConfigError):
+    """A schema, regular expression or grammar that cannot be enforced; it is refused whole.
+
+    Args:
+        problem: what cannot be enforced, and what can be done.
+        pointer: JSON pointer (RFC 6901) of the schema's keyword at fault; "" for the whole.
+    """
+
+    def __init__(self, problem: str, pointer: str = "") -> None:
+        self.problem, self.pointer = problem, pointer
+        super().__init__(f"{pointer}: {problem}" if pointer else problem)
+
+    def __reduce__(self) -> tuple[type[GrammarError], tuple[str, str]]:
+        return type(self), (self.problem, self.pointer)
 
 
 class CheckpointError(FirstwordError):
@@ -91,6 +110,27 @@ class ChatTemplateError(FirstwordError):
 
 class CapacityError(FirstwordError):
     """Something can never fit the memory budget, whatever else is running."""
+
+
+class QueueFullError(FirstwordError):
+    """Too many requests or tokens wait already.
+
+    Args:
+        problem: which limit, and what waits.
+        retry_after: seconds after which there should be room, above 0.
+        key_only: the limit is that of one key; others may still come.
+    """
+
+    def __init__(self, problem: str, retry_after: float, key_only: bool = False) -> None:
+        self.problem, self.retry_after, self.key_only = problem, retry_after, key_only
+        super().__init__(f"{problem}: try again in {retry_after:.0f} s")
+
+    def __reduce__(self) -> tuple[type[QueueFullError], tuple[str, float, bool]]:
+        return type(self), (self.problem, self.retry_after, self.key_only)
+
+
+class EngineDiedError(FirstwordError):
+    """The process that computes has ended; its requests are lost, the next ones are served."""
 
 
 class SamplingError(FirstwordError):

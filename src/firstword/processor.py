@@ -191,12 +191,10 @@ class Processor:
             return TextDelta(output.request_id, output.sample_index, "", (), error=output.error)
         sample = request.samples[output.sample_index]
         sample.token_ids.append(output.token_id)
+        logprobs: tuple[TokenLogprob, ...] = ()
         if request.params.logprobs is not None:
-            sample.logprobs.append(
-                TokenLogprob(
-                    output.token_id, output.logprob, output.candidates[: request.params.logprobs]
-                )
-            )
+            logprobs = (_logprob(output, request.params.logprobs),)
+            sample.logprobs += logprobs
         text = self._text(sample, output)
         sample.text.append(text)
         if text:
@@ -209,6 +207,7 @@ class Processor:
             token_ids=(output.token_id,),
             finish_reason=sample.finish_reason,
             output=done,
+            logprobs=logprobs,
         )
 
     def _text(self, sample: _Sample, output: SequenceOutput) -> str:
@@ -278,3 +277,12 @@ class Processor:
                 text=text,
             )
         )
+
+
+def _logprob(output: SequenceOutput, num_candidates: int) -> TokenLogprob:
+    return TokenLogprob(
+        token_id=output.token_id,
+        logprob=output.logprob,
+        candidates=output.candidates[:num_candidates],
+        probability=output.probability,
+    )

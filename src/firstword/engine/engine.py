@@ -339,6 +339,7 @@ def _output_of(update: SequenceUpdate, sampled: dict[SampleKey, SampledToken]) -
         sample_index=sequence.index,
         token_id=token.token_id,
         logprob=token.logprob,
+        probability=token.probability,
         candidates=token.candidates,
         finish_reason=sequence.finish_reason if update.finished else None,
         stop_reason=sequence.stop_reason if update.finished else None,

@@ -17,6 +17,7 @@ class SequenceOutput:
         sample_index: which of its n samples.
         token_id: the token.
         logprob: the model's log probability of it.
+        probability: what the strategy gave it.
         candidates: the most probable tokens, when asked for.
         finish_reason: "stop" or "length" when this token was the last.
         stop_reason: the token id that ended the sequence, if one did.
@@ -31,6 +32,7 @@ class SequenceOutput:
     finish_reason: str | None
     stop_reason: int | None
     error: FirstwordError | None = None
+    probability: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,38 @@ class RequestMetrics:
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """A token with the model's log probability, and the candidates beside it."""
+    """A token with the model's log probability, and the candidates beside it.
+
+    Args:
+        token_id: the token.
+        logprob: the model's.
+        candidates: the most probable tokens, best first.
+        probability: what the strategy gave it.
+    """
 
     token_id: int
     logprob: float
     candidates: tuple[Candidate, ...]
+    probability: float = 1.0
+
+
+@dataclass(frozen=True)
+class PromptProgress:
+    """How far the reading of a prompt is.
+
+    Args:
+        num_prompt_tokens: tokens of the prompt.
+        num_cached_tokens: of these, tokens whose K/V were there already.
+        num_computed_tokens: positions that need no more work, cached ones included.
+        num_ahead: requests in line before it; 0 once it runs.
+        seconds: since it arrived.
+    """
+
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    num_computed_tokens: int
+    num_ahead: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -138,6 +167,8 @@ class TextDelta:
         finish_reason: set on a sample's last piece.
         output: the whole request, on the very last piece.
         error: why the request could not go on; nothing follows then.
+        logprobs: one entry for each of `token_ids`, when asked for.
+        progress: the prompt is still read; such a piece has no text and no tokens.
     """
 
     request_id: str
@@ -147,3 +178,5 @@ class TextDelta:
     finish_reason: str | None = None
     output: RequestOutput | None = None
     error: FirstwordError | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    progress: PromptProgress | None = None

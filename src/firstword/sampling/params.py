@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard, get_args
 
 from firstword.errors import ConfigError
 
@@ -16,12 +16,35 @@ MAX_SAMPLES = 1024
 MAX_LOGPROBS = 50
 _MAX_SEED = 2**64 - 1
 
+GrammarKind = Literal["json_schema", "json_object", "regex", "lark", "choice"]
+PenaltyScope = Literal["output", "all"]
+
 _PRESETS: dict[str, dict[str, float | int]] = {
     # Lively but not adrift: small chat models lose the thread when their long tail is sampled.
     "chat": {"temperature": 0.7, "top_k": 40, "top_p": 0.95},
     # The most probable token each time: the same answer each time.
     "factual": {"temperature": 0.0},
 }
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """What an answer must look like.
+
+    Args:
+        kind: "json_schema" (text is the schema), "json_object" (any object; text is empty),
+            "regex", "lark" (a grammar in llguidance's Lark dialect), "choice" (text is a JSON
+            list of strings).
+        text: see `kind`.
+    """
+
+    kind: GrammarKind
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(GrammarKind):
+            kinds = ", ".join(get_args(GrammarKind))
+            raise ConfigError(f"grammar kind is {self.kind!r}: it must be one of {kinds}")
 
 
 @dataclass(frozen=True)
@@ -43,6 +66,12 @@ class SamplingParams:
         skip_special_tokens: leave control tokens out of the text.
         logprobs: most probable tokens to report at each step, 0 to 50; None for none.
         logit_bias: added to the logits, by token id, -100 to 100; -inf bans the token.
+        presence_penalty: taken off the logit of each token that has occurred, -2 to 2.
+        frequency_penalty: taken off the logit of a token as often as it has occurred, -2 to 2.
+        repetition_penalty: divides the positive and multiplies the negative logits of tokens that
+            have occurred, above 0 and up to 10; 1 for none.
+        penalty_scope: "output" counts the tokens produced, "all" those of the prompt too.
+        grammar: holds the output to a form; None for free text.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -61,6 +90,11 @@ class SamplingParams:
     skip_special_tokens: bool = True
     logprobs: int | None = None
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    penalty_scope: PenaltyScope = "output"
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         _check_whole("n", self.n, 1, MAX_SAMPLES)
@@ -78,6 +112,7 @@ class SamplingParams:
         self._set("stop", _checked_stop(self.stop))
         self._set("stop_token_ids", _checked_token_ids(self.stop_token_ids))
         self._set("logit_bias", _checked_bias(self.logit_bias))
+        self._check_penalties()
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # the only way while a frozen value is being made
@@ -92,6 +127,22 @@ class SamplingParams:
                 f"min_tokens is {self.min_tokens}, above max_tokens {self.max_tokens}: lower the "
                 "first or raise the second"
             )
+
+    def _check_penalties(self) -> None:
+        for name in ("presence_penalty", "frequency_penalty"):
+            self._set(name, _checked_number(name, getattr(self, name), -2, 2))
+        penalty = self.repetition_penalty
+        if not _is_number(penalty) or not 0 < penalty <= 10:
+            raise ConfigError(
+                f"repetition_penalty is {penalty!r}: it must be a number above 0 and at most 10"
+            )
+        self._set("repetition_penalty", float(penalty))
+        if self.penalty_scope not in get_args(PenaltyScope):
+            raise ConfigError(
+                f"penalty_scope is {self.penalty_scope!r}: it must be 'output' or 'all'"
+            )
+        if self.grammar is not None and not isinstance(self.grammar, Grammar):
+            raise ConfigError(f"grammar is {self.grammar!r}: it must be a Grammar or None")
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> SamplingParams:
