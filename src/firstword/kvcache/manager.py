@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 
 from firstword.errors import CapacityError
 from firstword.kvcache.block_pool import NO_BLOCK, BlockPool
+from firstword.kvcache.in_flight import InFlightBlocks
 from firstword.kvcache.prefix_cache import PrefixCache, PrefixHit, TokenSequence
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
 
@@ -90,6 +91,7 @@ class KVCacheManager:
         self.pool = BlockPool(num_blocks)
         self.enable_prefix_caching = enable_prefix_caching
         self._prefix_cache = PrefixCache(spec, self.pool, extra_key)
+        self._in_flight = InFlightBlocks()
         self._held: dict[TokenSequence, _Held] = {}
         self._copies: list[BlockCopy] = []
 
@@ -121,6 +123,26 @@ class KVCacheManager:
     def match_prefix(self, sequence: TokenSequence) -> PrefixHit:
         """Find the longest cached prefix of a sequence, one token short of it; nothing changes."""
         return self._prefix_cache.match(sequence) if self.enable_prefix_caching else PrefixHit()
+
+    def awaited_block(self, sequence: TokenSequence) -> bytes | None:
+        """Name the last block beyond what is cached that another sequence computes, None for none.
+
+        It is worth waiting for as long as it has an `author`: the same would be computed twice.
+        """
+        if not len(self._in_flight):
+            return None
+        hit = self.match_prefix(sequence)
+        first, end = hit.num_tokens // self._block_size, len(sequence.token_ids) // self._block_size
+        awaited = None
+        for key in self._prefix_cache.block_keys(sequence, first, end):
+            if self.author(key) is None:
+                break
+            awaited = key
+        return awaited
+
+    def author(self, key: bytes) -> TokenSequence | None:
+        """Who is computing the block of that name; None if nobody is."""
+        return self._in_flight.author(key)
 
     def check_capacity(self, num_tokens: int, num_new_tokens: int) -> None:
         """Refuse a sequence that the pool could not hold even alone.
@@ -161,6 +183,10 @@ class KVCacheManager:
             self._release(held)
             return False
         self._held[sequence] = held
+        if self.enable_prefix_caching:
+            first, end = held.num_full_blocks, len(sequence.token_ids) // self._block_size
+            keys = self._prefix_cache.block_keys(sequence, first, end)
+            self._in_flight.announce(sequence, first, keys)
         return True
 
     def allocate(self, sequence: TokenSequence, num_new_tokens: int) -> bool:
@@ -277,6 +303,8 @@ class KVCacheManager:
             if group.kind != "state" and self.enable_prefix_caching:
                 for index in range(held.num_full_blocks, num_full):
                     self._prefix_cache.keep_block(i, sequence, index, held.tables[i].blocks[index])
+        if num_full > held.num_full_blocks:
+            self._in_flight.filled(sequence, num_full)
         held.num_full_blocks = num_full
         for i, index, block in held.snapshots:
             self._prefix_cache.keep_block(i, sequence, index, block)
@@ -323,6 +351,7 @@ class KVCacheManager:
         held = self._held.pop(sequence, None)
         if held is None:
             return
+        self._in_flight.withdraw(sequence)
         if keep_tail and self.enable_prefix_caching:
             self._cache_tail(sequence, held)
         self._release(held)
