@@ -310,11 +310,9 @@ class Engine:
                 self.abort(request_id)
 
     def _calibrate(self, output: SchedulerOutput, result: StepResult) -> None:
-        """Let predictions follow what steps take, where a time budget makes use of them."""
-        if self.config.step_time_budget_ms is not None:
-            actual = result.forward_ms + result.sampling_ms
-            self._calibration.observe(output.num_tokens, output.predicted_ms, actual)
-            self.scheduler.step_time = self._calibration.step_time
+        """Let predictions follow what steps take."""
+        self._calibration.observe(output.load, result.forward_ms + result.sampling_ms)
+        self.scheduler.step_time = self._calibration.step_time
 
     def _account(
         self, output: SchedulerOutput, updates: SequenceOf[SequenceUpdate], now: float

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from firstword.engine.policy import seniority
+from firstword.engine.policy import Seniority, seniority
 from firstword.engine.request import Sequence
 from firstword.engine.shares import KeyShares
 from firstword.engine.step import StepTime
@@ -141,6 +141,17 @@ class WaitingLine:
             yield queues[key].pop()[1]
             if not queues[key]:
                 del queues[key]
+
+    def sort_running(self, behind: list[Sequence], now: float) -> list[Sequence]:
+        """Sort running sequences that compute their prompts by the same rules."""
+
+        def place(sequence: Sequence) -> tuple[int, bool, float, float, Seniority]:
+            request, fresh = sequence.request, sequence.num_preemptions == 0
+            ratio = self.response_ratio(sequence, sequence.num_pending_tokens, now)
+            used = self._shares.used(request.key)
+            return (-request.priority, fresh, used, -ratio, seniority(sequence))
+
+        return sorted(behind, key=place)
 
     def response_ratio(self, sequence: Sequence, num_uncached: int, now: float) -> float:
         """(waited + cost) / cost, 1 for one that has just come.

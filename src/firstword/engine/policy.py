@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
+from math import inf
 
 from firstword.engine.request import Sequence
 from firstword.engine.step import StepTime
@@ -17,6 +18,17 @@ from firstword.kvcache.manager import KVCacheManager
 Seniority = tuple[float, int, int]
 Standing = tuple[bool, int, int, Seniority]
 _RULES = ("the others are protected", "lowest priority", "its key holds most", "youngest")
+
+
+LEAST_STRETCH = 1.75
+"""How much longer than with decodes alone a step may at least be, where prompts wait as well.
+
+If decodes alone take D, a step of f x D leaves (f - 1) x D to prompts: they take f / (f - 1) times
+as long as alone, and decodes f times. At f = 1.75 both stay below 2.5.
+"""
+
+MOST_STRETCH = 3.0
+"""The same where many prompts wait for each decode, or where a key is owed."""
 
 
 @dataclass
@@ -40,51 +52,73 @@ class Budget:
         self.num_tokens -= num_tokens
         self.ms -= self.step_time.predict(num_tokens, start)
 
-    def share_out(self, running: Iterable[Sequence], others_wait: bool) -> dict[Sequence, int]:
-        """Divide the budget between running sequences: those one token behind come first.
+    def serve_decodes(self, decoding: Iterable[Sequence]) -> float:
+        """Take off one position for each; returns the predicted milliseconds."""
+        ms = 0.0
+        for sequence in decoding:
+            self.num_tokens -= 1
+            ms += self.step_time.predict_decode(sequence.num_computed_tokens)
+        self.ms -= ms
+        return ms
+
+    def share_out(
+        self, behind: SequenceOf[Sequence], shortest_waiting: int | None
+    ) -> dict[Sequence, int]:
+        """Divide the budget between running sequences that are more than one token behind.
 
         Args:
-            running: no more sequences than there are tokens left; each gets one at least.
-            others_wait: whether some of the budget should be left for others.
+            behind: in the order in which they are served, no more than there are tokens left;
+                each gets one at least.
+            shortest_waiting: fewest tokens that one in line needs; None if none could start.
 
         Returns:
             Positions for each sequence; they are taken off the budget.
         """
+        shortest = [inf if shortest_waiting is None else float(shortest_waiting)]
+        for sequence in reversed(behind[1:]):
+            shortest.append(min(shortest[-1], sequence.num_pending_tokens))
         sizes: dict[Sequence, int] = {}
-        for sequence in running:
-            if sequence.num_pending_tokens == 1:
-                sizes[sequence] = 1
-                self.spend(1, sequence.num_computed_tokens)
-        rest = sorted((s for s in running if s not in sizes), key=place_in_line)
-        for num_behind, sequence in zip(reversed(range(len(rest))), rest, strict=True):
-            start, contended = sequence.num_computed_tokens, others_wait or num_behind > 0
-            size = self.chunk(sequence, start, num_behind=num_behind, contended=contended)
+        for num_behind, sequence in zip(reversed(range(len(behind))), behind, strict=True):
+            start = sequence.num_computed_tokens
+            size = self.chunk(sequence, start, num_behind=num_behind, shortest=shortest.pop())
             sizes[sequence] = max(1, size)
             self.spend(sizes[sequence], start)
         return sizes
 
-    def chunk(self, sequence: Sequence, start: int, *, num_behind: int, contended: bool) -> int:
+    def chunk(self, sequence: Sequence, start: int, *, num_behind: int, shortest: float) -> int:
         """Positions that a sequence may compute from `start`: 0 where the budget is used up.
 
         Args:
             sequence: whose turn it is.
             start: its first position to compute.
             num_behind: running sequences still to be served; a token is kept for each.
-            contended: whether anybody stands behind: then half of what is left stays for them,
-                unless it is less than a block's worth of tokens.
+            shortest: fewest tokens that one behind it needs; infinite where there is none. If
+                that is less than half of what this one needs, half of what is left stays for
+                them, unless it is less than a block's worth of tokens.
         """
-        size, ms = self.num_tokens - num_behind, self.ms
-        if contended:
+        size, ms, num_pending = self.num_tokens - num_behind, self.ms, sequence.num_tokens - start
+        if 2 * shortest < num_pending:
             size = max(size // 2, min(size, self.manager.spec.block_size))
             ms /= 2
-        size = min(size, sequence.num_tokens - start, self.manager.chunk_limit(start) or size)
+        size = min(size, num_pending, self.manager.chunk_limit(start) or size)
         return self.step_time.max_tokens_within(ms, start, size)
 
 
-def place_in_line(sequence: Sequence) -> tuple[int, bool, Seniority]:
-    """Sort key of sequences that wait or catch up: those that ran before lead their class."""
-    fresh = not sequence.has_run and sequence.num_preemptions == 0
-    return (-sequence.request.priority, fresh, _seniority(sequence))
+def stretch(num_decoding: int, num_behind: int, owed: bool) -> float:
+    """How many times as long as its decodes alone a step may be, prompts included.
+
+    A millisecond more delays each one that decodes and is saved by each one that waits for its
+    first token, so their numbers decide; but neither is ever held up without bound.
+
+    Args:
+        num_decoding: sequences one token behind, >= 1.
+        num_behind: sequences that wait for a first token, running or in line.
+        owed: whether the first of them is of a key that has got less than those that decode.
+    """
+    if owed:
+        return MOST_STRETCH
+    wanted = 1 + (LEAST_STRETCH - 1) * num_behind / num_decoding
+    return min(max(wanted, LEAST_STRETCH), MOST_STRETCH)
 
 
 def by_standing(running: Iterable[Sequence], candidates: Iterable[Sequence]) -> list[Sequence]:
@@ -127,9 +161,10 @@ def _standing(sequence: Sequence, held: Counter[str]) -> Standing:
     """
     request, protected = sequence.request, sequence.is_protected
     num_held = 0 if protected else held[request.key]
-    return (not protected, -request.priority, num_held, _seniority(sequence))
+    return (not protected, -request.priority, num_held, seniority(sequence))
 
 
-def _seniority(sequence: Sequence) -> Seniority:
+def seniority(sequence: Sequence) -> Seniority:
+    """Sort key: the one that came first leads."""
     request = sequence.request
     return (request.arrival_time, request.arrival_number, sequence.index)

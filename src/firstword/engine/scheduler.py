@@ -6,11 +6,15 @@ There are no phases. A sequence has `num_tokens` and `num_computed_tokens`, and 
 second catch up with the first:
 
     sequences one token behind    get that token; nobody's decode waits for another's prefill
-    other running sequences       by priority, then arrival, share what is left of the budget
+    other running sequences       in the order of the line (line), share what is left
     waiting sequences             likewise, while there is budget, a seat and room in the pool
 
-Sharing: while others stand behind it, a chunk takes at most half of what is left (but a block's
-worth of tokens), so a long prompt does not hold up the short ones behind it.
+The budget is time. With decodes in a step, prompts may take so much of it that the decodes come
+no later than they do (policy.stretch); without, the cap on tokens alone limits it. A chunk takes
+half of what is left at most where one much shorter stands behind it (but a block's worth of tokens).
+
+Nothing is computed twice at a time: one whose next block another is computing waits, without a
+seat, and holds back nobody; when that block is done, or its author is gone, it starts.
 
 When the pool is full a running sequence is preempted: it loses its blocks, waits in front of its
 class, and is recomputed. One without protection goes before a protected one; then the lowest
@@ -29,19 +33,24 @@ sequence gets its turn at the latest when nothing runs.
 from __future__ import annotations
 
 import time
-from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from itertools import islice
 from math import inf
 
-from firstword.engine.policy import Budget, by_standing, place_in_line, preemption_reason
+from firstword.engine.admission import QueueLimits
+from firstword.engine.line import WaitingLine
+from firstword.engine.policy import Budget, by_standing, preemption_reason, stretch
 from firstword.engine.request import FinishReason, Request, Sequence, SequenceStatus
+from firstword.engine.shares import KeyShares
 from firstword.engine.step import (
     Preemption,
     ScheduledSequence,
     SchedulerOutput,
     SequenceUpdate,
     StepTime,
+    load_of,
 )
 from firstword.errors import ConfigError, PromptTooLongError
 from firstword.kvcache.manager import KVCacheManager
@@ -56,6 +65,7 @@ class _Step:
     scheduled: list[tuple[Sequence, int]] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
     prefix_hits: list[tuple[Sequence, PrefixHit]] = field(default_factory=list)
+    shortest_waiting: int | None = None  # tokens needed by one that could start
 
 
 @dataclass(eq=False)
@@ -69,7 +79,9 @@ class Scheduler:
         max_num_batched_tokens: positions in one step, >= 1.
         step_time: predicts milliseconds.
         step_time_budget_ms: predicted milliseconds of a step beyond which no chunk is extended;
-            each running sequence still gets one position. None: no limit.
+            each running sequence still gets one position. None: as much as decodes beside it
+            bear (policy.stretch).
+        limits: how much may wait; None: no limit.
         enable_kv_cache: False computes all positions of a sequence in each of its steps, even
             above the token cap if it is the only one in the step.
         clock: seconds, for the time in outputs.
@@ -82,32 +94,47 @@ class Scheduler:
     max_num_batched_tokens: int
     step_time: StepTime
     step_time_budget_ms: float | None = None
+    limits: QueueLimits | None = None
     enable_kv_cache: bool = True
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self._max_running = min(self.max_num_seqs, self.max_num_batched_tokens)
         self._requests: dict[str, Request] = {}
-        self._waiting: list[Sequence] = []  # sorted by place_in_line
+        self._shares = KeyShares()
+        self._line = WaitingLine(self.manager, self._shares, self.step_time)
         self._running: list[Sequence] = []
         self._in_flight: SchedulerOutput | None = None
+        self._unreported: list[Preemption] = []  # of a call that came to no step
         self._num_added = 0
         self._num_steps = 0
 
     @property
     def has_work(self) -> bool:
         """Whether any sequence waits or runs."""
-        return bool(self._waiting or self._running)
+        return bool(self._running) or len(self._line) > 0
 
     @property
     def num_waiting(self) -> int:
         """Sequences that hold no blocks; those that await a fork are not counted."""
-        return len(self._waiting)
+        return len(self._line)
+
+    @property
+    def num_waiting_tokens(self) -> int:
+        """Tokens that the waiting sequences have to compute."""
+        return self._line.num_tokens
 
     @property
     def num_running(self) -> int:
         """Sequences that take part in steps."""
         return len(self._running)
+
+    def predicted_wait_ms(self) -> float:
+        """Predicted milliseconds of all the work that is there, running and in line."""
+        cost = self._line.cost_ms
+        return self._line.cost_of_all_ms() + sum(
+            cost(sequence, sequence.num_pending_tokens) for sequence in self._running
+        )
 
     # -- Requests come and go -------------------------------------------------------------------
 
@@ -118,6 +145,7 @@ class Scheduler:
             ConfigError: a request of the same id has not ended yet.
             PromptTooLongError: the prompt leaves no room for one token.
             CapacityError: the pool could not hold one of its sequences, even alone.
+            QueueFullError: too much waits already.
         """
         if request.request_id in self._requests:
             raise ConfigError(f"request id {request.request_id!r} is in use: choose another")
@@ -127,10 +155,13 @@ class Scheduler:
         num_tokens = min(num_prompt_tokens + request.max_tokens, self.max_model_len)
         chunk = self.max_num_batched_tokens if self.enable_kv_cache else num_tokens
         self.manager.check_capacity(num_tokens, chunk)
+        if self.limits is not None:
+            self.limits.check(request, self._line, self.predicted_wait_ms())
         self._num_added += 1
         request.arrival_number = self._num_added
         self._requests[request.request_id] = request
-        self._enqueue(request.sequences[0])
+        self._shares.join(request.key)
+        self._line.add(request.sequences[0])
 
     def abort(self, request_id: str) -> tuple[Sequence, ...]:
         """End all sequences of a request.
@@ -160,22 +191,20 @@ class Scheduler:
             if not self._is_in_flight(sequence):
                 self.manager.free(sequence)
         elif not sequence.awaits_fork:
-            self._waiting.remove(sequence)
+            self._line.remove(sequence)
         sequence.finish(reason, stop_reason)
         request = sequence.request
         if request.is_finished:
             del self._requests[request.request_id]
+            self._shares.leave(request.key)
         elif request.unforked and all(s.awaits_fork or s.is_finished for s in request.sequences):
             heir = request.unforked[0]  # somebody has to compute the prompt
             heir.awaits_fork = False
-            self._enqueue(heir)
+            self._line.add(heir)
 
     def _is_in_flight(self, sequence: Sequence) -> bool:
         output = self._in_flight
         return output is not None and any(s.sequence is sequence for s in output.scheduled)
-
-    def _enqueue(self, sequence: Sequence) -> None:
-        insort(self._waiting, sequence, key=place_in_line)
 
     # -- One step -------------------------------------------------------------------------------
 
@@ -186,6 +215,7 @@ class Scheduler:
             None where there is nothing to do.
         """
         assert self._in_flight is None, "the last step has not been updated or discarded"
+        self._line.step_time = self.step_time
         ms = inf if self.step_time_budget_ms is None else self.step_time_budget_ms
         ms -= self.step_time.ms_per_step
         step = _Step(Budget(self.step_time, self.max_num_batched_tokens, ms, self.manager))
@@ -195,13 +225,14 @@ class Scheduler:
             self._continue_running(step)
             if not step.preemptions or not step.scheduled:
                 self._admit_waiting(step)
+        self._unreported += step.preemptions
         if step.scheduled:
             self._in_flight = self._output(step)
         return self._in_flight
 
     def _continue_running(self, step: _Step) -> None:
         """Give every running sequence its chunk and blocks, or take its blocks away."""
-        sizes = step.budget.share_out(self._running, self._others_wait())
+        sizes = self._share_out(step)
         queue = by_standing(self._running, self._running)
         while queue:
             sequence = queue.pop(0)
@@ -213,19 +244,63 @@ class Scheduler:
                     break
                 queue.remove(sequence)
             else:
-                step.scheduled.append((sequence, sizes[sequence]))
+                self._include(step, sequence, sizes[sequence])
 
-    def _others_wait(self, sequence: Sequence | None = None) -> bool:
-        """Whether any other could be admitted, blocks permitting."""
+    def _share_out(self, step: _Step) -> dict[Sequence, int]:
+        """Positions for each running sequence; sets the time that is left for prompts."""
+        decoding = [s for s in self._running if s.num_pending_tokens == 1]
+        sizes = dict.fromkeys(decoding, 1)
+        decode_ms = step.budget.serve_decodes(decoding)
+        num_ready = self._line.num_ready
+        if len(decoding) == len(self._running) and not num_ready:
+            return sizes
+        behind = [s for s in self._running if s.num_pending_tokens > 1]
+        now = self.clock()
+        if len(behind) > 1:
+            behind = self._line.sort_running(behind, now)
+        if decoding and self.step_time_budget_ms is None:
+            owed = self._is_owed(behind, now)
+            factor = stretch(len(decoding), len(behind) + num_ready, owed)
+            step.budget.ms = (factor - 1) * (self.step_time.ms_per_step + decode_ms)
         has_seat = len(self._running) < self._max_running
-        return has_seat and any(waiting is not sequence for waiting in self._waiting[:2])
+        step.shortest_waiting = self._line.shortest() if has_seat else None
+        sizes |= step.budget.share_out(behind, step.shortest_waiting)
+        return sizes
+
+    def _is_owed(self, behind: list[Sequence], now: float) -> bool:
+        """Whether the next prompt is of a key that has got less than those that decode."""
+        if self._shares.num_busy < 2:
+            return False
+        first = behind[:1] or list(islice(self._line.in_order(now, self._running), 1))
+        seats = Counter(sequence.request.key for sequence in self._running)
+        return bool(first) and self._shares.is_owed(first[0].request.key, seats)
+
+    def _include(self, step: _Step, sequence: Sequence, size: int) -> None:
+        step.scheduled.append((sequence, size))
+        self._shares.charge(sequence.request.key, size)
 
     def _admit_waiting(self, step: _Step) -> None:
-        """Let waiting sequences start, strictly in line, as far as seats and blocks go."""
-        while self._waiting and len(self._running) < self._max_running:
-            if not self._try_admit(self._waiting[0], step):
+        """Let waiting sequences start, in the order of the line, as far as seats and blocks go."""
+        if not len(self._line) or len(self._running) >= self._max_running:
+            return
+        for sequence in self._line.in_order(self.clock(), self._running):
+            if len(self._running) >= self._max_running:
                 return
-            self._start(self._waiting.pop(0))
+            if self._seat_is_kept_from(sequence) or self._line.awaits_block(sequence):
+                continue
+            if not self._try_admit(sequence, step):
+                return
+            self._line.remove(sequence)
+            self._start(sequence)
+
+    def _seat_is_kept_from(self, sequence: Sequence) -> bool:
+        """Whether the last eighth of the seats is kept for keys that have fewer than their part."""
+        num_free = self._max_running - len(self._running)
+        if not self._shares.is_shared or num_free > self._max_running // 8:
+            return False
+        key = sequence.request.key
+        held = sum(running.request.key == key for running in self._running)
+        return held * max(self._shares.num_busy, 2) >= self._max_running
 
     def _try_admit(self, sequence: Sequence, step: _Step) -> bool:
         hits = [self.manager.match_prefix(sequence)]
@@ -233,15 +308,15 @@ class Scheduler:
             # The source of a copy takes a block more, which a tight pool may not have: alone, a
             # sequence starts from nothing rather than wait for ever.
             hits.append(PrefixHit())
+        shortest = inf if step.shortest_waiting is None else step.shortest_waiting
         for hit in hits:
             start = hit.num_tokens
-            contended = self._others_wait(sequence)
-            size = step.budget.chunk(sequence, start, num_behind=0, contended=contended)
+            size = step.budget.chunk(sequence, start, num_behind=0, shortest=shortest)
             if not step.scheduled:
                 size = max(size, 1)
             if size > 0 and self.manager.admit(sequence, size, hit):
                 step.budget.spend(size, start)
-                step.scheduled.append((sequence, size))
+                self._include(step, sequence, size)
                 step.prefix_hits.append((sequence, hit))
                 sequence.num_computed_tokens = start
                 if sequence.status is SequenceStatus.WAITING and sequence.num_output_tokens == 0:
@@ -251,8 +326,10 @@ class Scheduler:
 
     def _recompute_in_turn(self, step: _Step) -> None:
         """Without a KV cache: whole sequences, as many as fit, each when its turn comes."""
-        while self._waiting and len(self._running) < self._max_running:
-            self._start(self._waiting.pop(0))
+        for sequence in list(self._line.in_order(self.clock(), self._running)):
+            if len(self._running) < self._max_running:
+                self._line.remove(sequence)
+                self._start(sequence)
         for sequence in list(self._running):
             size, budget = sequence.num_tokens, step.budget
             over = size > budget.num_tokens or self.step_time.predict(size, 0) > budget.ms
@@ -261,7 +338,7 @@ class Scheduler:
             if not self.manager.admit(sequence, size, PrefixHit()):
                 break
             budget.spend(size, 0)
-            step.scheduled.append((sequence, size))
+            self._include(step, sequence, size)
             self._running.remove(sequence)
             self._running.append(sequence)
 
@@ -271,16 +348,18 @@ class Scheduler:
 
     def _output(self, step: _Step) -> SchedulerOutput:
         self._num_steps += 1
-        costs = [self.step_time.predict(size, s.num_computed_tokens) for s, size in step.scheduled]
+        scheduled = tuple(self._scheduled(s, size) for s, size in step.scheduled)
+        load = load_of(scheduled)
+        preemptions, self._unreported = tuple(self._unreported), []
         return SchedulerOutput(
             step=self._num_steps,
             time=self.clock(),
-            scheduled=tuple(self._scheduled(s, size) for s, size in step.scheduled),
+            scheduled=scheduled,
             block_copies=self.manager.step_copies,
-            preemptions=tuple(step.preemptions),
+            preemptions=preemptions,
             prefix_hits=tuple(step.prefix_hits),
-            num_tokens=sum(size for _, size in step.scheduled),
-            predicted_ms=self.step_time.ms_per_step + sum(costs),
+            load=load,
+            predicted_ms=self.step_time.total(load),
         )
 
     def _scheduled(self, sequence: Sequence, size: int) -> ScheduledSequence:
@@ -299,12 +378,9 @@ class Scheduler:
         reason = preemption_reason(self._running, victim, spared)
         step.preemptions.append(Preemption(victim, victim.num_computed_tokens, reason))
         self.manager.free(victim)
-        self._put_back(victim)
-
-    def _put_back(self, sequence: Sequence) -> None:
-        self._running.remove(sequence)
-        sequence.preempt()
-        self._enqueue(sequence)
+        self._running.remove(victim)
+        victim.preempt()
+        self._line.add(victim)
 
     # -- After the step -------------------------------------------------------------------------
 
@@ -338,14 +414,17 @@ class Scheduler:
         touched = self.manager.changed_in_step
         began = {sequence for sequence, _ in output.prefix_hits}
         self._close(output)
-        for sequence in (item.sequence for item in output.scheduled):
+        for item in output.scheduled:
+            sequence = item.sequence
+            if not sequence.request.is_finished:
+                self._shares.charge(sequence.request.key, -item.num_tokens)
             if sequence.is_finished or not self.enable_kv_cache:
                 self.manager.free(sequence, keep_tail=False)
             elif sequence in began or sequence in touched:
                 self.manager.free(sequence, keep_tail=False)
                 self._running.remove(sequence)
                 sequence.return_to_line()
-                self._enqueue(sequence)
+                self._line.add(sequence)
 
     def _close(self, output: SchedulerOutput) -> None:
         assert output is self._in_flight, "not the step under way"
@@ -375,7 +454,7 @@ class Scheduler:
         """Let a sample start from the prompt that another has computed."""
         child.awaits_fork = False
         if len(self._running) >= self._max_running:  # no seat: it finds the blocks in the cache
-            self._enqueue(child)
+            self._line.add(child)
             return
         self._start(child)
         if self.enable_kv_cache:
@@ -398,13 +477,12 @@ class Scheduler:
             AssertionError: with what is wrong.
         """
         assert len(self._running) <= self._max_running
-        assert self._waiting == sorted(self._waiting, key=place_in_line), "the line is not sorted"
-        queued = [*self._running, *self._waiting]
+        queued = [*self._running, *self._line]
         assert len(queued) == len(set(queued)), "a sequence is queued twice"
         alive = {s for r in self._requests.values() for s in r.sequences if not s.is_finished}
         assert {s for s in alive if not s.awaits_fork} == set(queued), "a sequence is lost"
         assert all(s.status is SequenceStatus.RUNNING for s in self._running)
-        assert all(s.num_computed_tokens == 0 for s in self._waiting)
+        assert all(s.num_computed_tokens == 0 for s in self._line)
         assert all(s.num_pending_tokens > 0 for s in queued)
         in_flight = self._in_flight.scheduled if self._in_flight else ()
         holders = set(self._running) if self.enable_kv_cache else set()
