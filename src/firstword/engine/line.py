@@ -26,6 +26,8 @@ from firstword.engine.shares import KeyShares
 from firstword.engine.step import StepTime
 from firstword.kvcache.manager import KVCacheManager
 
+Place = tuple[int, bool, float, float, Seniority]
+
 _FORESEEN_TOKENS = 64
 """Output tokens that count into a cost: how long an answer gets, nobody knows."""
 
@@ -142,16 +144,22 @@ class WaitingLine:
             if not queues[key]:
                 del queues[key]
 
-    def sort_running(self, behind: list[Sequence], now: float) -> list[Sequence]:
-        """Sort running sequences that compute their prompts by the same rules."""
+    def place(self, sequence: Sequence, now: float) -> Place:
+        """Sort key by the same rules of one that waits or computes its prompt."""
+        request, fresh = sequence.request, sequence.num_preemptions == 0
+        num_uncached = self._uncached.get(sequence, sequence.num_pending_tokens)
+        ratio = self.response_ratio(sequence, num_uncached, now)
+        return (
+            -request.priority,
+            fresh,
+            self._shares.used(request.key),
+            -ratio,
+            seniority(sequence),
+        )
 
-        def place(sequence: Sequence) -> tuple[int, bool, float, float, Seniority]:
-            request, fresh = sequence.request, sequence.num_preemptions == 0
-            ratio = self.response_ratio(sequence, sequence.num_pending_tokens, now)
-            used = self._shares.used(request.key)
-            return (-request.priority, fresh, used, -ratio, seniority(sequence))
-
-        return sorted(behind, key=place)
+    def num_uncached(self, sequence: Sequence) -> int:
+        """Tokens that one in line has to compute, as far as is known."""
+        return self._uncached[sequence]
 
     def response_ratio(self, sequence: Sequence, num_uncached: int, now: float) -> float:
         """(waited + cost) / cost, 1 for one that has just come.

@@ -28,7 +28,18 @@ as long as alone, and decodes f times. At f = 1.75 both stay below 2.5.
 """
 
 MOST_STRETCH = 3.0
-"""The same where many prompts wait for each decode, or where a key is owed."""
+"""The same where many prompts wait for each decode."""
+
+import os
+
+OWED_STRETCH = float(os.environ.get("OWED", "3"))
+"""The same for the prompts of a key that is owed, of which there are few at a time (shares)."""
+
+PASSES_WITHOUT_DECODES = float(os.environ.get("PASSES", "16"))
+"""Passes over the weights that a step without decodes may last where several keys are in use.
+
+The pass that each step pays is then a sixteenth of it, and another key's prompt waits no longer.
+"""
 
 
 @dataclass
@@ -40,17 +51,32 @@ class Budget:
         num_tokens: positions left.
         ms: predicted milliseconds left; may be below 0, or infinite.
         manager: says where chunks have to end, and how many tokens fill a block.
+        owed_key: the key, if any, whose prompts may take more.
+        owed_ms: predicted milliseconds left for these.
+        shortest_waiting: fewest tokens that one in line needs; None if none could start.
     """
 
     step_time: StepTime
     num_tokens: int
     ms: float
     manager: KVCacheManager
+    owed_key: str | None = None
+    owed_ms: float = 0.0
+    shortest_waiting: int | None = None
 
     def spend(self, num_tokens: int, start: int) -> None:
         """Take off a chunk of `num_tokens` from position `start`."""
+        ms = self.step_time.predict(num_tokens, start)
         self.num_tokens -= num_tokens
-        self.ms -= self.step_time.predict(num_tokens, start)
+        self.ms -= ms
+        self.owed_ms -= ms
+
+    def give_back(self, num_tokens: int, start: int) -> None:
+        """Undo `spend`."""
+        ms = self.step_time.predict(num_tokens, start)
+        self.num_tokens += num_tokens
+        self.ms += ms
+        self.owed_ms += ms
 
     def serve_decodes(self, decoding: Iterable[Sequence]) -> float:
         """Take off one position for each; returns the predicted milliseconds."""
@@ -61,20 +87,17 @@ class Budget:
         self.ms -= ms
         return ms
 
-    def share_out(
-        self, behind: SequenceOf[Sequence], shortest_waiting: int | None
-    ) -> dict[Sequence, int]:
+    def share_out(self, behind: SequenceOf[Sequence]) -> dict[Sequence, int]:
         """Divide the budget between running sequences that are more than one token behind.
 
         Args:
             behind: in the order in which they are served, no more than there are tokens left;
                 each gets one at least.
-            shortest_waiting: fewest tokens that one in line needs; None if none could start.
 
         Returns:
             Positions for each sequence; they are taken off the budget.
         """
-        shortest = [inf if shortest_waiting is None else float(shortest_waiting)]
+        shortest = [self.shortest_in_line]
         for sequence in reversed(behind[1:]):
             shortest.append(min(shortest[-1], sequence.num_pending_tokens))
         sizes: dict[Sequence, int] = {}
@@ -84,6 +107,11 @@ class Budget:
             sizes[sequence] = max(1, size)
             self.spend(sizes[sequence], start)
         return sizes
+
+    @property
+    def shortest_in_line(self) -> float:
+        """Fewest tokens that one in line needs; infinite if none could start."""
+        return inf if self.shortest_waiting is None else self.shortest_waiting
 
     def chunk(self, sequence: Sequence, start: int, *, num_behind: int, shortest: float) -> int:
         """Positions that a sequence may compute from `start`: 0 where the budget is used up.
@@ -97,14 +125,16 @@ class Budget:
                 them, unless it is less than a block's worth of tokens.
         """
         size, ms, num_pending = self.num_tokens - num_behind, self.ms, sequence.num_tokens - start
-        if 2 * shortest < num_pending:
+        if sequence.request.key == self.owed_key:
+            ms = max(ms, self.owed_ms)
+        elif 2 * shortest < num_pending:
             size = max(size // 2, min(size, self.manager.spec.block_size))
             ms /= 2
         size = min(size, num_pending, self.manager.chunk_limit(start) or size)
         return self.step_time.max_tokens_within(ms, start, size)
 
 
-def stretch(num_decoding: int, num_behind: int, owed: bool) -> float:
+def stretch(num_decoding: int, num_behind: int) -> float:
     """How many times as long as its decodes alone a step may be, prompts included.
 
     A millisecond more delays each one that decodes and is saved by each one that waits for its
@@ -113,10 +143,7 @@ def stretch(num_decoding: int, num_behind: int, owed: bool) -> float:
     Args:
         num_decoding: sequences one token behind, >= 1.
         num_behind: sequences that wait for a first token, running or in line.
-        owed: whether the first of them is of a key that has got less than those that decode.
     """
-    if owed:
-        return MOST_STRETCH
     wanted = 1 + (LEAST_STRETCH - 1) * num_behind / num_decoding
     return min(max(wanted, LEAST_STRETCH), MOST_STRETCH)
 

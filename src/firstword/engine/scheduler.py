@@ -33,15 +33,12 @@ sequence gets its turn at the latest when nothing runs.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from itertools import islice
-from math import inf
 
 from firstword.engine.admission import QueueLimits
 from firstword.engine.line import WaitingLine
-from firstword.engine.policy import Budget, by_standing, preemption_reason, stretch
+from firstword.engine.policy import Budget, by_standing, preemption_reason
 from firstword.engine.request import FinishReason, Request, Sequence, SequenceStatus
 from firstword.engine.shares import KeyShares
 from firstword.engine.step import (
@@ -52,6 +49,7 @@ from firstword.engine.step import (
     StepTime,
     load_of,
 )
+from firstword.engine.turns import Turns
 from firstword.errors import ConfigError, PromptTooLongError
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.prefix_cache import PrefixHit
@@ -65,7 +63,6 @@ class _Step:
     scheduled: list[tuple[Sequence, int]] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
     prefix_hits: list[tuple[Sequence, PrefixHit]] = field(default_factory=list)
-    shortest_waiting: int | None = None  # tokens needed by one that could start
 
 
 @dataclass(eq=False)
@@ -103,6 +100,14 @@ class Scheduler:
         self._requests: dict[str, Request] = {}
         self._shares = KeyShares()
         self._line = WaitingLine(self.manager, self._shares, self.step_time)
+        self._turns = Turns(
+            manager=self.manager,
+            line=self._line,
+            shares=self._shares,
+            max_running=self._max_running,
+            max_num_tokens=self.max_num_batched_tokens,
+            budget_ms=self.step_time_budget_ms,
+        )
         self._running: list[Sequence] = []
         self._in_flight: SchedulerOutput | None = None
         self._unreported: list[Preemption] = []  # of a call that came to no step
@@ -216,9 +221,7 @@ class Scheduler:
         """
         assert self._in_flight is None, "the last step has not been updated or discarded"
         self._line.step_time = self.step_time
-        ms = inf if self.step_time_budget_ms is None else self.step_time_budget_ms
-        ms -= self.step_time.ms_per_step
-        step = _Step(Budget(self.step_time, self.max_num_batched_tokens, ms, self.manager))
+        step = _Step(self._turns.new_budget(self.step_time))
         if not self.enable_kv_cache:
             self._recompute_in_turn(step)
         else:
@@ -232,7 +235,7 @@ class Scheduler:
 
     def _continue_running(self, step: _Step) -> None:
         """Give every running sequence its chunk and blocks, or take its blocks away."""
-        sizes = self._share_out(step)
+        sizes = self._turns.share_out(step.budget, self._running, self.clock())
         queue = by_standing(self._running, self._running)
         while queue:
             sequence = queue.pop(0)
@@ -246,35 +249,6 @@ class Scheduler:
             else:
                 self._include(step, sequence, sizes[sequence])
 
-    def _share_out(self, step: _Step) -> dict[Sequence, int]:
-        """Positions for each running sequence; sets the time that is left for prompts."""
-        decoding = [s for s in self._running if s.num_pending_tokens == 1]
-        sizes = dict.fromkeys(decoding, 1)
-        decode_ms = step.budget.serve_decodes(decoding)
-        num_ready = self._line.num_ready
-        if len(decoding) == len(self._running) and not num_ready:
-            return sizes
-        behind = [s for s in self._running if s.num_pending_tokens > 1]
-        now = self.clock()
-        if len(behind) > 1:
-            behind = self._line.sort_running(behind, now)
-        if decoding and self.step_time_budget_ms is None:
-            owed = self._is_owed(behind, now)
-            factor = stretch(len(decoding), len(behind) + num_ready, owed)
-            step.budget.ms = (factor - 1) * (self.step_time.ms_per_step + decode_ms)
-        has_seat = len(self._running) < self._max_running
-        step.shortest_waiting = self._line.shortest() if has_seat else None
-        sizes |= step.budget.share_out(behind, step.shortest_waiting)
-        return sizes
-
-    def _is_owed(self, behind: list[Sequence], now: float) -> bool:
-        """Whether the next prompt is of a key that has got less than those that decode."""
-        if self._shares.num_busy < 2:
-            return False
-        first = behind[:1] or list(islice(self._line.in_order(now, self._running), 1))
-        seats = Counter(sequence.request.key for sequence in self._running)
-        return bool(first) and self._shares.is_owed(first[0].request.key, seats)
-
     def _include(self, step: _Step, sequence: Sequence, size: int) -> None:
         step.scheduled.append((sequence, size))
         self._shares.charge(sequence.request.key, size)
@@ -286,21 +260,14 @@ class Scheduler:
         for sequence in self._line.in_order(self.clock(), self._running):
             if len(self._running) >= self._max_running:
                 return
-            if self._seat_is_kept_from(sequence) or self._line.awaits_block(sequence):
+            if self._turns.seat_is_kept_from(sequence, self._running) or self._line.awaits_block(
+                sequence
+            ):
                 continue
             if not self._try_admit(sequence, step):
                 return
             self._line.remove(sequence)
             self._start(sequence)
-
-    def _seat_is_kept_from(self, sequence: Sequence) -> bool:
-        """Whether the last eighth of the seats is kept for keys that have fewer than their part."""
-        num_free = self._max_running - len(self._running)
-        if not self._shares.is_shared or num_free > self._max_running // 8:
-            return False
-        key = sequence.request.key
-        held = sum(running.request.key == key for running in self._running)
-        return held * max(self._shares.num_busy, 2) >= self._max_running
 
     def _try_admit(self, sequence: Sequence, step: _Step) -> bool:
         hits = [self.manager.match_prefix(sequence)]
@@ -308,7 +275,7 @@ class Scheduler:
             # The source of a copy takes a block more, which a tight pool may not have: alone, a
             # sequence starts from nothing rather than wait for ever.
             hits.append(PrefixHit())
-        shortest = inf if step.shortest_waiting is None else step.shortest_waiting
+        shortest = step.budget.shortest_in_line
         for hit in hits:
             start = hit.num_tokens
             size = step.budget.chunk(sequence, start, num_behind=0, shortest=shortest)
