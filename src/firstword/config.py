@@ -269,8 +269,11 @@ class EngineConfig:
         max_model_len: context in tokens, prompt and output together; None: the model's own.
         max_num_seqs: sequences in one step, >= 1.
         max_num_batched_tokens: positions in one step, >= 1: the token cap of a step.
-        step_time_budget_ms: predicted milliseconds that one step may take; None: only the token
-            cap limits it.
+        step_time_budget_ms: predicted milliseconds that one step may take; None: so much that
+            running answers come at an even pace while prompts are read.
+        max_queued_requests: sequences that may wait, >= 1; a named key has half of it at most.
+        max_queued_tokens: tokens that may wait to be computed, >= 1; None: eight times what the
+            KV pool holds.
         kv_memory_bytes: bytes of the KV pool; None: sized from the machine.
         kv_dtype: type of the stored keys and values.
         enable_kv_cache: False recomputes every position at every step, to show what a cache saves.
@@ -285,6 +288,8 @@ class EngineConfig:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     step_time_budget_ms: float | None = None
+    max_queued_requests: int = 512
+    max_queued_tokens: int | None = None
     kv_memory_bytes: int | None = None
     kv_dtype: KVDtype = "float16"
     enable_kv_cache: bool = True
@@ -295,9 +300,13 @@ class EngineConfig:
     debug: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "max_num_batched_tokens"):
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_queued_requests"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if self.max_queued_tokens is not None and self.max_queued_tokens < 1:
+            raise ConfigError(
+                f"max_queued_tokens is {self.max_queued_tokens}: it must be at least 1, or None"
+            )
         if self.kv_dtype not in get_args(KVDtype):
             raise ConfigError(
                 f"kv_dtype is {self.kv_dtype!r}: it must be one of {', '.join(get_args(KVDtype))}"

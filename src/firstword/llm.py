@@ -24,7 +24,6 @@ from firstword.engine.binding import Binding, Numerics, bind, choose_numerics
 from firstword.engine.calibration import nominal_step_time
 from firstword.engine.engine import Engine, EngineModel
 from firstword.engine.outputs import RequestOutput, TextDelta
-from firstword.engine.step import StepTime
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import build_model, model_kv_spec
@@ -92,7 +91,7 @@ class LLM:
         self.notices = [notice for notice in notices if notice]
         engine = Engine(
             loaded.binding.new_runner(loaded.pool.num_blocks),
-            _engine_model(loaded, self.tokenizer, self.config),
+            _engine_model(loaded, self.tokenizer),
             self.config,
             recorder=self.recorder,
         )
@@ -304,9 +303,7 @@ def _warm_up(binding: Binding, spec: KVCacheSpec) -> None:
     runner.collect(runner.submit(StepInput(batch, (SamplingRow(temperature=0),))))
 
 
-def _engine_model(
-    loaded: _Loaded, tokenizer: Tokenizer, engine_config: EngineConfig
-) -> EngineModel:
+def _engine_model(loaded: _Loaded, tokenizer: Tokenizer) -> EngineModel:
     @cache  # made when a step's cost is first asked for: not all runs do
     def cost_model() -> Callable[[ForwardBatch], Cost]:
         ops = CostOps()
@@ -318,7 +315,6 @@ def _engine_model(
         return cost_model()(batch)
 
     config = loaded.checkpoint.config
-    has_time_budget = engine_config.step_time_budget_ms is not None
     return EngineModel(
         vocab_size=config.vocab_size,
         max_model_len=loaded.pool.max_model_len,
@@ -327,9 +323,7 @@ def _engine_model(
         kv=loaded.spec,
         num_blocks=loaded.pool.num_blocks,
         cost_of=cost_of,
-        step_time=(
-            nominal_step_time(cost_of, len(loaded.spec.groups)) if has_time_budget else StepTime()
-        ),
+        step_time=nominal_step_time(cost_of, len(loaded.spec.groups)),
     )
 
 

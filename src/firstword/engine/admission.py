@@ -11,6 +11,9 @@ from firstword.engine.line import WaitingLine
 from firstword.engine.request import Request
 from firstword.errors import QueueFullError
 
+QUEUED_TOKENS_PER_POOL_TOKEN = 8
+"""Tokens that may wait for each that the KV pool holds, where no limit is given."""
+
 _LEAST_RETRY_SECONDS = 1.0
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from firstword.batch import ForwardBatch, SampledToken, StepResult
 from firstword.config import EngineConfig
+from firstword.engine.admission import QUEUED_TOKENS_PER_POOL_TOKEN, QueueLimits
 from firstword.engine.batch_builder import build_step
 from firstword.engine.calibration import Calibration
 from firstword.engine.outputs import RequestMetrics, SequenceOutput
@@ -130,6 +131,11 @@ class Engine:
             max_num_batched_tokens=config.max_num_batched_tokens,
             step_time_budget_ms=config.step_time_budget_ms,
             step_time=model.step_time,
+            limits=QueueLimits(
+                config.max_queued_requests,
+                config.max_queued_tokens
+                or QUEUED_TOKENS_PER_POOL_TOKEN * model.num_blocks * model.kv.block_size,
+            ),
             enable_kv_cache=config.enable_kv_cache,
             clock=clock,
         )
@@ -157,6 +163,7 @@ class Engine:
         Raises:
             PromptTooLongError: the prompt leaves no room in the context.
             CapacityError: it could not run even alone in the KV pool.
+            QueueFullError: too much waits already.
             ConfigError: an empty prompt, a token id that the model does not have (in the prompt
                 or the parameters), or an id in use.
         """

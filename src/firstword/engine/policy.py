@@ -30,12 +30,11 @@ as long as alone, and decodes f times. At f = 1.75 both stay below 2.5.
 MOST_STRETCH = 3.0
 """The same where many prompts wait for each decode."""
 
-import os
 
-OWED_STRETCH = float(os.environ.get("OWED", "3"))
+OWED_STRETCH = 4.0
 """The same for the prompts of a key that is owed, of which there are few at a time (shares)."""
 
-PASSES_WITHOUT_DECODES = float(os.environ.get("PASSES", "16"))
+PASSES_WITHOUT_DECODES = 16
 """Passes over the weights that a step without decodes may last where several keys are in use.
 
 The pass that each step pays is then a sixteenth of it, and another key's prompt waits no longer.

@@ -34,11 +34,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 
 from firstword.engine.admission import QueueLimits
+from firstword.engine.draft import StepDraft
 from firstword.engine.line import WaitingLine
-from firstword.engine.policy import Budget, by_standing, preemption_reason
+from firstword.engine.policy import by_standing, preemption_reason
 from firstword.engine.request import FinishReason, Request, Sequence, SequenceStatus
 from firstword.engine.shares import KeyShares
 from firstword.engine.step import (
@@ -47,22 +48,11 @@ from firstword.engine.step import (
     SchedulerOutput,
     SequenceUpdate,
     StepTime,
-    load_of,
 )
 from firstword.engine.turns import Turns
 from firstword.errors import ConfigError, PromptTooLongError
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.prefix_cache import PrefixHit
-
-
-@dataclass
-class _Step:
-    """A step in the making."""
-
-    budget: Budget
-    scheduled: list[tuple[Sequence, int]] = field(default_factory=list)
-    preemptions: list[Preemption] = field(default_factory=list)
-    prefix_hits: list[tuple[Sequence, PrefixHit]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -221,7 +211,7 @@ class Scheduler:
         """
         assert self._in_flight is None, "the last step has not been updated or discarded"
         self._line.step_time = self.step_time
-        step = _Step(self._turns.new_budget(self.step_time))
+        step = StepDraft(self._turns.new_budget(self.step_time), self._shares)
         if not self.enable_kv_cache:
             self._recompute_in_turn(step)
         else:
@@ -230,10 +220,12 @@ class Scheduler:
                 self._admit_waiting(step)
         self._unreported += step.preemptions
         if step.scheduled:
-            self._in_flight = self._output(step)
+            self._num_steps += 1
+            self._in_flight = step.output(self._num_steps, self.clock(), self._unreported)
+            self._unreported = []
         return self._in_flight
 
-    def _continue_running(self, step: _Step) -> None:
+    def _continue_running(self, step: StepDraft) -> None:
         """Give every running sequence its chunk and blocks, or take its blocks away."""
         sizes = self._turns.share_out(step.budget, self._running, self.clock())
         queue = by_standing(self._running, self._running)
@@ -247,13 +239,9 @@ class Scheduler:
                     break
                 queue.remove(sequence)
             else:
-                self._include(step, sequence, sizes[sequence])
+                step.include(sequence, sizes[sequence])
 
-    def _include(self, step: _Step, sequence: Sequence, size: int) -> None:
-        step.scheduled.append((sequence, size))
-        self._shares.charge(sequence.request.key, size)
-
-    def _admit_waiting(self, step: _Step) -> None:
+    def _admit_waiting(self, step: StepDraft) -> None:
         """Let waiting sequences start, in the order of the line, as far as seats and blocks go."""
         if not len(self._line) or len(self._running) >= self._max_running:
             return
@@ -269,7 +257,7 @@ class Scheduler:
             self._line.remove(sequence)
             self._start(sequence)
 
-    def _try_admit(self, sequence: Sequence, step: _Step) -> bool:
+    def _try_admit(self, sequence: Sequence, step: StepDraft) -> bool:
         hits = [self.manager.match_prefix(sequence)]
         if not self._running:
             # The source of a copy takes a block more, which a tight pool may not have: alone, a
@@ -283,7 +271,7 @@ class Scheduler:
                 size = max(size, 1)
             if size > 0 and self.manager.admit(sequence, size, hit):
                 step.budget.spend(size, start)
-                self._include(step, sequence, size)
+                step.include(sequence, size)
                 step.prefix_hits.append((sequence, hit))
                 sequence.num_computed_tokens = start
                 if sequence.status is SequenceStatus.WAITING and sequence.num_output_tokens == 0:
@@ -291,7 +279,7 @@ class Scheduler:
                 return True
         return False
 
-    def _recompute_in_turn(self, step: _Step) -> None:
+    def _recompute_in_turn(self, step: StepDraft) -> None:
         """Without a KV cache: whole sequences, as many as fit, each when its turn comes."""
         for sequence in list(self._line.in_order(self.clock(), self._running)):
             if len(self._running) < self._max_running:
@@ -305,7 +293,7 @@ class Scheduler:
             if not self.manager.admit(sequence, size, PrefixHit()):
                 break
             budget.spend(size, 0)
-            self._include(step, sequence, size)
+            step.include(sequence, size)
             self._running.remove(sequence)
             self._running.append(sequence)
 
@@ -313,33 +301,9 @@ class Scheduler:
         sequence.status = SequenceStatus.RUNNING
         self._running.append(sequence)
 
-    def _output(self, step: _Step) -> SchedulerOutput:
-        self._num_steps += 1
-        scheduled = tuple(self._scheduled(s, size) for s, size in step.scheduled)
-        load = load_of(scheduled)
-        preemptions, self._unreported = tuple(self._unreported), []
-        return SchedulerOutput(
-            step=self._num_steps,
-            time=self.clock(),
-            scheduled=scheduled,
-            block_copies=self.manager.step_copies,
-            preemptions=preemptions,
-            prefix_hits=tuple(step.prefix_hits),
-            load=load,
-            predicted_ms=self.step_time.total(load),
-        )
-
-    def _scheduled(self, sequence: Sequence, size: int) -> ScheduledSequence:
-        start = sequence.num_computed_tokens
-        samples: tuple[int, ...] = ()
-        if start + size == sequence.num_tokens:
-            samples = (sequence.index, *(s.index for s in sequence.request.unforked))
-        tables = self.manager.block_tables(sequence)
-        return ScheduledSequence(sequence, start, size, samples, tables)
-
     # -- Preemption -----------------------------------------------------------------------------
 
-    def _preempt(self, victim: Sequence, queue: list[Sequence], step: _Step) -> None:
+    def _preempt(self, victim: Sequence, queue: list[Sequence], step: StepDraft) -> None:
         """Take all blocks of `victim`, which stands behind the queue and those scheduled."""
         spared = [*(sequence for sequence, _ in step.scheduled), *queue]
         reason = preemption_reason(self._running, victim, spared)

@@ -4,16 +4,14 @@ Not here: who of a key goes first (line) and how large a chunk is (policy).
 
 Start-time fair queueing (Goyal, Vin, Cheng 1996) with tokens for service: each key has a virtual
 time, the tokens computed and generated for it, and the one with the least is served next. A key
-that comes back from idleness starts where the least of the busy ones is, so it has saved nothing
-up; one that has used more than that keeps its debt until the others have caught up.
+that comes back from idleness starts a little before the least of the busy ones, so it has saved
+nothing up; one that has used more than that keeps its debt until the others have caught up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-_OWED_TOKENS = 256
-"""Tokens that a key may be ahead of one with more sequences and still count as behind it."""
+_CREDIT_TOKENS = 256
+"""How far behind the others a key may start: a short prompt is read before its turn is over."""
 
 _REMEMBERED_KEYS = 1_000
 """Idle keys in debt that are kept; beyond that the debts are forgotten."""
@@ -40,7 +38,8 @@ class KeyShares:
         self._first_key = self._first_key or key
         if key not in self._num_requests:
             self._catch_up()
-            self._used[key] = max(self._used.get(key, 0.0), self._virtual_time)
+            start = self._virtual_time - _CREDIT_TOKENS
+            self._used[key] = max(self._used.get(key, start), start)
         self._num_requests[key] = self._num_requests.get(key, 0) + 1
 
     def leave(self, key: str) -> None:
@@ -50,7 +49,10 @@ class KeyShares:
             return
         self._catch_up()
         del self._num_requests[key]
-        if self._used[key] <= self._virtual_time or len(self._used) > _REMEMBERED_KEYS:
+        if (
+            self._used[key] <= self._virtual_time - _CREDIT_TOKENS
+            or len(self._used) > _REMEMBERED_KEYS
+        ):
             del self._used[key]
 
     def charge(self, key: str, num_tokens: float) -> None:
@@ -61,18 +63,16 @@ class KeyShares:
         """The virtual time of a busy key, in tokens."""
         return self._used[key]
 
-    def is_owed(self, key: str, num_running: Mapping[str, int]) -> bool:
-        """Whether another key runs more sequences and has, but for a few tokens, used no less.
+    def is_owed(self, key: str) -> bool:
+        """Whether another key asks for more and has used no less.
 
         Args:
             key: a busy key.
-            num_running: running sequences by key.
         """
-        used, seats = self._used[key], max(num_running.get(key, 0), 1)
+        used, num_requests = self._used[key], self._num_requests[key]
         return any(
-            count > seats and used <= self._used[other] + _OWED_TOKENS
-            for other, count in num_running.items()
-            if other != key
+            count > num_requests and self._used[other] >= used
+            for other, count in self._num_requests.items()
         )
 
     def _catch_up(self) -> None:

@@ -5,7 +5,6 @@ Not here: blocks, and everything that changes a sequence (scheduler).
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from math import inf
 
@@ -115,11 +114,9 @@ class Turns:
         alone = ms_per_step + decode_ms
         num_behind = len(running) - num_decoding + self.line.num_ready
         budget.ms = (stretch(num_decoding, num_behind) - 1) * alone
-        if self.shares.num_busy > 1:
-            seats = Counter(sequence.request.key for sequence in running)
-            if self.shares.is_owed(first.request.key, seats):
-                budget.owed_key = first.request.key
-                budget.owed_ms = (OWED_STRETCH - 1) * alone
+        if self.shares.num_busy > 1 and self.shares.is_owed(first.request.key):
+            budget.owed_key = first.request.key
+            budget.owed_ms = (OWED_STRETCH - 1) * alone
 
     def _share_behind(
         self, budget: Budget, behind: list[Sequence], ahead: Sequence
