@@ -77,6 +77,19 @@ class RequestOptions:
     arrival: float | None = None
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A request that was checked: `Engine.enqueue` takes it.
+
+    Args:
+        request: its sequences.
+        params: its parameters in force.
+    """
+
+    request: Request
+    params: SamplingParams
+
+
 @dataclass
 class _Live:
     """What is kept of a request while it runs."""
@@ -186,11 +199,24 @@ class Engine:
             ConfigError: an empty prompt, a token id that the model does not have (in the prompt
                 or the parameters), or an id in use.
         """
-        self._check(request_id, prompt_token_ids)
+        return self.enqueue(self.prepare(request_id, prompt_token_ids, params, options))
+
+    def prepare(
+        self,
+        request_id: str,
+        prompt_token_ids: SequenceOf[int],
+        params: SamplingParams,
+        options: RequestOptions | None = None,
+    ) -> Prepared:
+        """Check a request and do all that can be done before its turn; nothing is queued yet.
+
+        Any thread may call this while another steps the engine: a long prompt is checked and its
+        blocks are named without holding up a step. Arguments and errors as for `add_request`.
+        """
+        self._check_prompt(prompt_token_ids)
         params.check_vocabulary(self.model.vocab_size)
         params = self._resolve(params, len(prompt_token_ids))
         options = options or RequestOptions()
-        arrival = self.clock() if options.arrival is None else options.arrival
         assert params.max_tokens is not None
         request = Request(
             request_id=request_id,
@@ -202,27 +228,40 @@ class Engine:
             priority=options.priority,
             key=options.key,
             salt=options.salt,
-            arrival_time=arrival,
+            arrival_time=self.clock() if options.arrival is None else options.arrival,
         )
+        self.kv.name_blocks(request.sequences[0])
+        return Prepared(request, params)
+
+    def enqueue(self, prepared: Prepared) -> SamplingParams:
+        """Queue a prepared request; returns the parameters in force.
+
+        Raises:
+            CapacityError: it could not run even alone in the KV pool.
+            ConfigError: its id is in use.
+        """
+        request, params = prepared.request, prepared.params
+        if request.request_id in self._live:
+            raise ConfigError(
+                f"request id {request.request_id!r} is already in use: choose another"
+            )
         num_waiting = self.scheduler.num_waiting
         self.scheduler.add(request)
-        self._live[request_id] = _Live(request, params, arrival)
+        self._live[request.request_id] = _Live(request, params, request.arrival_time)
         self._reporter.queued(request, params, num_waiting)
         return params
 
-    def _check(self, request_id: str, prompt_token_ids: SequenceOf[int]) -> None:
-        if request_id in self._live:
-            raise ConfigError(f"request id {request_id!r} is already in use: choose another")
+    def _check_prompt(self, prompt_token_ids: SequenceOf[int]) -> None:
         if not prompt_token_ids:
             raise ConfigError("the prompt has no tokens: give at least one character")
+        if len(prompt_token_ids) >= self.model.max_model_len:
+            raise PromptTooLongError(len(prompt_token_ids), self.model.max_model_len)
         for token in prompt_token_ids:
             if not isinstance(token, int) or not 0 <= token < self.model.vocab_size:
                 raise ConfigError(
                     f"prompt token id {token!r} is not in the vocabulary: give whole numbers "
                     f"from 0 to {self.model.vocab_size - 1}"
                 )
-        if len(prompt_token_ids) >= self.model.max_model_len:
-            raise PromptTooLongError(len(prompt_token_ids), self.model.max_model_len)
 
     def _resolve(self, params: SamplingParams, num_prompt_tokens: int) -> SamplingParams:
         """Fill in what was left open: a seed, and the rest of the context as max_tokens."""

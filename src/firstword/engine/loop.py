@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from firstword.engine.engine import Engine
+from firstword.engine.engine import Engine, Prepared
 from firstword.engine.messages import (
     Abort,
     Accepted,
@@ -27,6 +27,8 @@ from firstword.errors import FirstwordError, StepStoppedError
 
 _log = logging.getLogger("firstword.engine")
 
+_Task = Prepared | Refused | Abort | Stop | Shutdown
+
 _TRIES = 2
 """Runs of a step that fails for no reason known, before the requests in it are given up."""
 
@@ -41,18 +43,30 @@ class EngineLoop:
 
     def __init__(self, engine: Engine, deliver: Callable[[StepMessage], None]) -> None:
         self._engine, self._deliver = engine, deliver
-        self._commands: deque[Command] = deque()
+        self._commands: deque[_Task] = deque()
         self._wake = threading.Event()
         self._message = StepMessage.empty()
         self._num_failures = 0
         self._is_open = True
 
     def post(self, command: Command) -> None:
-        """Send a command; any thread may. An abort also ends a long step that is under way."""
-        self._commands.append(command)
+        """Send a command; any thread may.
+
+        A request is checked here, while a step runs on the loop's thread. An abort also ends a
+        long step that is under way.
+        """
+        self._commands.append(self._prepare(command) if isinstance(command, Add) else command)
         self._wake.set()
         if isinstance(command, Abort):
             self._engine.interrupt(command.request_id)
+
+    def _prepare(self, add: Add) -> Prepared | Refused:
+        try:
+            return self._engine.prepare(
+                add.request_id, add.prompt_token_ids, add.params, add.options
+            )
+        except FirstwordError as error:
+            return Refused(add.request_id, error)
 
     def run(self) -> None:
         """Carry out commands and steps until `Shutdown`; sleeps while there is nothing to do."""
@@ -79,10 +93,12 @@ class EngineLoop:
 
     # --- commands ---
 
-    def _carry_out(self, command: Command) -> None:
+    def _carry_out(self, command: _Task) -> None:
         match command:
-            case Add():
-                self._message.replies.append(self._add(command))
+            case Prepared():
+                self._message.replies.append(self._enqueue(command))
+            case Refused():
+                self._message.replies.append(command)
             case Abort(request_id):
                 self._engine.forget(request_id)
             case Stop(request_id, index, stop_string):
@@ -92,15 +108,13 @@ class EngineLoop:
             case Shutdown():
                 self._is_open = False
 
-    def _add(self, add: Add) -> Accepted | Refused:
+    def _enqueue(self, prepared: Prepared) -> Accepted | Refused:
+        request_id = prepared.request.request_id
         num_ahead = self._engine.scheduler.num_waiting
         try:
-            params = self._engine.add_request(
-                add.request_id, add.prompt_token_ids, add.params, add.options
-            )
+            return Accepted(request_id, self._engine.enqueue(prepared), num_ahead)
         except FirstwordError as error:
-            return Refused(add.request_id, error)
-        return Accepted(add.request_id, params, num_ahead)
+            return Refused(request_id, error)
 
     def _finish(self, request_id: str) -> None:
         """Report a request of which every sample has ended; the engine forgets it."""
