@@ -208,6 +208,7 @@ class Processor:
             finish_reason=sample.finish_reason,
             output=done,
             logprobs=logprobs,
+            stop_reason=sample.stop_reason,
         )
 
     def _text(self, sample: _Sample, output: SequenceOutput) -> str:
