@@ -46,6 +46,7 @@ class RequestMetrics:
         num_computed_tokens: positions computed in forward passes, over all samples.
         num_preemptions: how often one of its sequences was preempted.
         kv_bytes: bytes of keys and values at the end, over all samples.
+        queue_seconds: from arrival to the first step it took part in; None if there was none.
     """
 
     ttft: float | None
@@ -54,6 +55,14 @@ class RequestMetrics:
     num_computed_tokens: int
     num_preemptions: int
     kv_bytes: int
+    queue_seconds: float | None = None
+
+    @property
+    def prefill_seconds(self) -> float | None:
+        """From the first step to the first token."""
+        if self.ttft is None or self.queue_seconds is None:
+            return None
+        return self.ttft - self.queue_seconds
 
     def tokens_per_second(self, num_output_tokens: int) -> float | None:
         """Decoding speed: tokens after the first over the time after the first."""

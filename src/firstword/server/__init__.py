@@ -1,0 +1,1 @@
+"""The HTTP server that `firstword serve` runs: one app, one folder per API family."""
