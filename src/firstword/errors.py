@@ -15,8 +15,6 @@ A message names the value, the limit and the remedy.
     ├── CapacityError          something that can never fit the memory budget
     ├── QueueFullError         too much waits already; says when to come again
     ├── EngineDiedError        the process that computes has ended; another takes its place
-    ├── RequestTimeoutError    a request took longer than the server lets it
-    ├── ShuttingDownError      the server ends before the request does
     ├── SamplingError          a logits row from which no token can be chosen
     └── StepStoppedError       a step that was stopped before its end
 """
@@ -133,28 +131,6 @@ class QueueFullError(FirstwordError):
 
 class EngineDiedError(FirstwordError):
     """The process that computes has ended; its requests are lost, the next ones are served."""
-
-
-class RequestTimeoutError(FirstwordError):
-    """A request took longer than the server lets it; what it had made is lost.
-
-    Args:
-        seconds: the limit.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        super().__init__(
-            f"the request took longer than {seconds:g} s, the most this server gives one: ask for "
-            "fewer tokens, or start it with a longer --request-timeout"
-        )
-
-    def __reduce__(self) -> tuple[type[RequestTimeoutError], tuple[float]]:
-        return type(self), (self.seconds,)
-
-
-class ShuttingDownError(FirstwordError):
-    """The server ends before the request does."""
 
 
 class SamplingError(FirstwordError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import cast
 
 from firstword.engine.engine import RequestOptions
@@ -16,24 +15,13 @@ from firstword.engine.outputs import (
     RequestOutput,
     TextDelta,
 )
-from firstword.processor import EncodedPrompt, Prompt
+from firstword.engine.stats import EngineStats
+from firstword.errors import FirstwordError
+from firstword.processor.prompt import EncodedPrompt, Prompt
 from firstword.sampling.params import SamplingParams
 from firstword.text.tokenizer import Tokenizer
 
 WORDS = ("one", " two", " three")
-
-
-@dataclass
-class FakeStats:
-    num_running: int = 0
-    num_waiting: int = 0
-    num_used_blocks: int = 0
-    num_blocks: int = 100
-    num_steps: int = 0
-    num_prompt_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_preemptions: int = 0
-    num_restarts: int = 0
 
 
 class FakeEngine:
@@ -56,8 +44,10 @@ class FakeEngine:
     ) -> None:
         self.tokenizer = cast(Tokenizer, None)
         self.words, self.delay, self.error = words, delay, error
-        self.figures = FakeStats()
+        self.figures = EngineStats(num_blocks=100)
         self.options: list[RequestOptions] = []
+        self.is_ready = True
+        self.failure: FirstwordError | None = None
         self.num_aborted = 0
         self.num_closed = 0
 
@@ -90,7 +80,7 @@ class FakeEngine:
         if self.error is not None:
             raise self.error
         await asyncio.sleep(min(self.delay, 1e6))
-        self.figures.num_steps += 1
+        self.figures = self.figures._replace(num_steps=self.figures.num_steps + 1)
 
     def _output(self, request_id: str, arrival: float) -> RequestOutput:
         ids = tuple(range(len(self.words)))
@@ -98,7 +88,7 @@ class FakeEngine:
         metrics = RequestMetrics(0.3, time.monotonic() - arrival, 1, 5, 0, 0, queue_seconds=0.1)
         return RequestOutput(request_id, "x", (1, 2, 3), (answer,), 0, metrics)
 
-    def stats(self) -> FakeStats:
+    def stats(self) -> EngineStats:
         return self.figures
 
     async def close(self, drain_seconds: float = 0) -> None:

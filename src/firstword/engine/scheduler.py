@@ -109,6 +109,16 @@ class Scheduler:
         """Sequences that take part in steps."""
         return len(self._running)
 
+    @property
+    def num_waiting_tokens(self) -> int:
+        """Prompt tokens of the sequences that hold no blocks."""
+        return sum(sequence.num_tokens for sequence in self._waiting)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps scheduled so far."""
+        return self._num_steps
+
     # -- Requests come and go -------------------------------------------------------------------
 
     def add(self, request: Request) -> None:

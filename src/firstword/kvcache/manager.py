@@ -122,6 +122,14 @@ class KVCacheManager:
         """Find the longest cached prefix of a sequence, one token short of it; nothing changes."""
         return self._prefix_cache.match(sequence) if self.enable_prefix_caching else PrefixHit()
 
+    def name_blocks(self, sequence: TokenSequence) -> None:
+        """Compute the keys of a sequence's full blocks, which are kept with it.
+
+        They are computed when first needed otherwise; any thread may do it before.
+        """
+        if self.enable_prefix_caching:
+            self._prefix_cache.name_blocks(sequence)
+
     def check_capacity(self, num_tokens: int, num_new_tokens: int) -> None:
         """Refuse a sequence that the pool could not hold even alone.
 

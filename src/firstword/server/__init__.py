@@ -1,1 +1,1 @@
-"""The HTTP server that `firstword serve` runs: one app, one folder per API family."""
+"""The HTTP server: existing clients' APIs over one `AsyncLLM`."""

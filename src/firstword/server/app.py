@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -23,6 +22,7 @@ from firstword import __version__
 from firstword.server import health, metrics
 from firstword.server.auth import Authenticator
 from firstword.server.drain import Drain
+from firstword.server.errors import KINDS, MethodNotAllowedError, NotFoundError
 from firstword.server.middleware import (
     OPEN_PATHS,
     BodyReader,
@@ -36,8 +36,8 @@ from firstword.server.middleware import (
     limit_header,
     refuse_when_draining,
 )
-from firstword.server.observed import ObservedLLM, ServedLLM
-from firstword.server.refusal import Refusal, error_body, family_of
+from firstword.server.observed import ObservedLLM, OperatedLLM
+from firstword.server.refusal import Refusal
 from firstword.server.settings import ServerSettings
 from firstword.trace.metrics import ServingMetrics
 
@@ -60,7 +60,7 @@ class Operations:
     watch: health.ProgressWatch
 
 
-def create_app(llm: ServedLLM, settings: ServerSettings | None = None) -> FastAPI:
+def create_app(llm: OperatedLLM, settings: ServerSettings | None = None) -> FastAPI:
     """The app that serves a model.
 
     Args:
@@ -84,12 +84,11 @@ def create_app(llm: ServedLLM, settings: ServerSettings | None = None) -> FastAP
     app.include_router(health.router(llm.name, watch, operations.drain))
     app.include_router(metrics.router(collector))
     app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
     return app
 
 
 def _progress(llm: ObservedLLM) -> health.Progress:
-    return health.Progress(True, llm.stats().num_steps, llm.is_awaited)
+    return health.Progress(llm.problem, llm.stats().num_steps, llm.is_awaited)
 
 
 @asynccontextmanager
@@ -136,7 +135,7 @@ def _head_checks(settings: ServerSettings) -> tuple[Check, ...]:
     checks = [limit_header(settings.max_header_bytes), check_host(settings.host_names)]
     if authenticator.is_open:
         checks.append(check_origin(settings.cors_origins))
-    return (*checks, authenticate(authenticator, open_paths))
+    return (*checks, authenticate(authenticator, open_paths, settings.isolate_keys))
 
 
 def _cors(origins: tuple[str, ...]) -> Middleware:
@@ -149,26 +148,16 @@ def _cors(origins: tuple[str, ...]) -> Middleware:
     )
 
 
-def _refuse(request: Request, refusal: Refusal) -> Response:
-    content = error_body(family_of(request.url.path), refusal, request.state.request_id)
-    return JSONResponse(content, refusal.status, headers=refusal.headers)
-
-
 async def _on_http_exception(request: Request, error: Exception) -> Response:
+    """What the router refuses: unknown paths and methods."""
     assert isinstance(error, HTTPException)
-    message, code = str(error.detail), None
-    path = f"{request.method} {request.url.path[:200]}"
-    if error.status_code == 404:
-        message, code = f"there is no {path}: /docs lists what there is", "not_found"
-    elif error.status_code == 405:
-        message, code = f"there is no {path}, but the path has other methods", "method_not_allowed"
-    return _refuse(request, Refusal(error.status_code, message, code, dict(error.headers or {})))
-
-
-async def _on_invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    problems = []
-    for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"] if part != "body")
-        problems.append(f"{where}: {problem['msg']}" if where else str(problem["msg"]))
-    return _refuse(request, Refusal(400, "; ".join(problems[:5]), "invalid_request"))
+    path, headers = request.url.path, dict(error.headers or {})
+    asked = f"{request.method} {path[:200]}"
+    if error.status_code == 405:
+        message = f"there is no {asked}: this path has {headers.get('allow', 'other methods')}"
+        refusal = Refusal(KINDS[MethodNotAllowedError], message, headers)
+    else:
+        message = f"there is no {asked}: /docs lists what there is"
+        refusal = Refusal(KINDS[NotFoundError], message, headers)
+    content = refusal.body(path, request.state.request_id)
+    return JSONResponse(content, refusal.kind.status, headers=headers)

@@ -25,13 +25,13 @@ class Progress:
     """Where the engine stands, as readiness sees it.
 
     Args:
-        is_up: whether there is an engine that takes work.
+        problem: why the engine takes no work; None when it does.
         num_steps: steps run so far.
         is_awaited: whether anybody waits for the engine's next token.
         predicted_step_seconds: what the next step should take; 0 where nobody knows.
     """
 
-    is_up: bool
+    problem: str | None
     num_steps: int
     is_awaited: bool
     predicted_step_seconds: float = 0.0
@@ -78,8 +78,8 @@ class ProgressWatch:
     def problem(self) -> str | None:
         """Why no request would be answered now; None when nothing speaks against it."""
         progress = self.sample()
-        if not progress.is_up:
-            return "the engine is starting again"
+        if progress.problem is not None:
+            return progress.problem
         if self._since is None:
             return None
         stood = self._clock() - self._since

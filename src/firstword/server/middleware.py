@@ -12,11 +12,18 @@ import secrets
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from pydantic_core import from_json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from firstword.server.auth import Authenticator
 from firstword.server.drain import Drain
+from firstword.server.errors import (
+    INTERNAL,
+    KINDS,
+    AuthenticationError,
+    BodyTooLargeError,
+    ErrorKind,
+    ShuttingDownError,
+)
 from firstword.server.log import SERVER, RequestRecord, current_request, log_request
 from firstword.server.refusal import Refusal, send_refusal
 
@@ -25,6 +32,12 @@ Check = Callable[[Scope], Refusal | None]
 
 OPEN_PATHS = frozenset({"/", "/health", "/ready"})
 """What needs no key and is answered while the server ends: nothing of these concerns a user."""
+
+_INVALID = "invalid_request_error"
+_TOO_MANY_HEADERS = ErrorKind(431, _INVALID, "headers_too_large", _INVALID)
+_WRONG_HOST = ErrorKind(403, _INVALID, "host_not_allowed", "permission_error")
+_WRONG_ORIGIN = ErrorKind(403, _INVALID, "origin_not_allowed", "permission_error")
+_SLOW_BODY = ErrorKind(408, _INVALID, "body_timeout", _INVALID)
 
 _UNFIT_FOR_ID = re.compile(rb"[^A-Za-z0-9._:-]+")
 _MAX_ID = 64
@@ -56,7 +69,7 @@ class RequestContext:
             await self._app(scope, receive, send)
             return
         record = _record_of(scope)
-        scope.setdefault("state", {}).update(request_id=record.request_id, key="")
+        scope.setdefault("state", {}).update(request_id=record.request_id, key="", salt="")
         id_header = (b"x-request-id", record.request_id.encode())
 
         async def send_with_id(message: Message) -> None:
@@ -116,9 +129,8 @@ class ExceptionBarrier:
             SERVER.exception("unexpected error", extra={"fields": {"id": request_id}})
             if started:
                 return  # the answer is cut off, which its reader sees
-            message = f"an unexpected error, logged by the server under {request_id}"
-            refusal = Refusal(500, message, "internal_error")
-            await send_refusal(scope, send, refusal, request_id)
+            message = f"the server failed on this request; its log says why, under {request_id}"
+            await send_refusal(scope, send, Refusal(INTERNAL, message))
 
 
 class Gate:
@@ -138,7 +150,7 @@ class Gate:
             for check in self._checks:
                 refusal = check(scope)
                 if refusal is not None:
-                    await send_refusal(scope, send, refusal, scope["state"]["request_id"])
+                    await send_refusal(scope, send, refusal)
                     return
         await self._app(scope, receive, send)
 
@@ -152,7 +164,7 @@ def limit_header(max_bytes: int) -> Check:
         if size <= max_bytes:
             return None
         message = f"the headers have {size} bytes: at most {max_bytes} are read"
-        return Refusal(431, message, "headers_too_large", closes=True)
+        return Refusal(_TOO_MANY_HEADERS, message, closes=True)
 
     return check
 
@@ -172,7 +184,7 @@ def check_host(names: frozenset[str] | None) -> Check:
             f"this server does not answer to the name {host[:100]!r}: start it with "
             "--allowed-host to add one"
         )
-        return Refusal(403, message, "host_not_allowed")
+        return Refusal(_WRONG_HOST, message)
 
     return check
 
@@ -197,13 +209,21 @@ def check_origin(origins: tuple[str, ...]) -> Check:
             f"pages of {origin[:100]!r} may not call this server: start it with --cors-origin to "
             "allow them"
         )
-        return Refusal(403, message, "origin_not_allowed")
+        return Refusal(_WRONG_ORIGIN, message)
 
     return check
 
 
-def authenticate(authenticator: Authenticator, open_paths: frozenset[str]) -> Check:
-    """Refuse requests without a known key (401); note whose it is in the request's state."""
+def authenticate(
+    authenticator: Authenticator, open_paths: frozenset[str], isolate: bool = False
+) -> Check:
+    """Refuse requests without a known key (401); note whose it is in the request's state.
+
+    Args:
+        authenticator: knows the keys.
+        open_paths: paths that need none.
+        isolate: requests of different keys share no cached blocks.
+    """
 
     def check(scope: Scope) -> Refusal | None:
         if scope["path"] in open_paths:
@@ -213,8 +233,8 @@ def authenticate(authenticator: Authenticator, open_paths: frozenset[str]) -> Ch
             message = (
                 "no valid API key: send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'"
             )
-            return Refusal(401, message, "invalid_api_key", {"www-authenticate": "Bearer"})
-        scope["state"]["key"] = owner
+            return Refusal(KINDS[AuthenticationError], message, {"www-authenticate": "Bearer"})
+        scope["state"].update(key=owner, salt=owner if isolate else "")
         return None
 
     return check
@@ -235,7 +255,7 @@ def refuse_when_draining(drain: Drain, on_refused: Callable[[], None]) -> Check:
         seconds = max(1, round(drain.seconds_left))
         message = f"the server is shutting down: try again in {seconds} s"
         headers = {"retry-after": str(seconds)}
-        return Refusal(503, message, "shutting_down", headers, closes=True)
+        return Refusal(KINDS[ShuttingDownError], message, headers, closes=True)
 
     return check
 
@@ -247,8 +267,8 @@ class _TooLargeError(Exception):
 class BodyReader:
     """Reads a request's body before anybody else sees the request.
 
-    So a body that is too large (413), too slow (408) or no JSON (400) is refused in one place,
-    and a client that leaves while it sends costs nothing more.
+    So a body that is too large (413) or too slow (408) is refused in one place, whatever length
+    it announces, and a client that leaves while it sends costs nothing more.
 
     Args:
         app: what answers; it receives the body in one piece.
@@ -265,10 +285,8 @@ class BodyReader:
             await self._app(scope, receive, send)
             return
         body = await self._read(scope, receive)
-        if isinstance(body, bytes):
-            body = _json_problem(body) or body
         if isinstance(body, Refusal):
-            await send_refusal(scope, send, body, scope["state"]["request_id"])
+            await send_refusal(scope, send, body)
         elif body is not None:
             await self._app(scope, _replay(body, receive), send)
 
@@ -282,10 +300,10 @@ class BodyReader:
                 return await self._collect(receive)
         except _TooLargeError:
             message = f"the body is larger than {self._max_bytes} bytes, the most that is read"
-            return Refusal(413, message, "request_too_large")
+            return Refusal(KINDS[BodyTooLargeError], message)
         except TimeoutError:
             message = f"the body did not come within {self._timeout:g} s"
-            return Refusal(408, message, "request_timeout", closes=True)
+            return Refusal(_SLOW_BODY, message, closes=True)
 
     async def _collect(self, receive: Receive) -> bytes | None:
         body = bytearray()
@@ -298,16 +316,6 @@ class BodyReader:
                 raise _TooLargeError
             if not message.get("more_body", False):
                 return bytes(body)
-
-
-def _json_problem(body: bytes) -> Refusal | None:
-    """Refuse what is no JSON as RFC 8259 has it: NaN, half surrogates, endless nesting."""
-    try:
-        if body:
-            from_json(body, allow_inf_nan=False, cache_strings="none")
-    except ValueError as error:
-        return Refusal(400, f"the body is no JSON: {error}", "invalid_json")
-    return None
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

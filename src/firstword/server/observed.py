@@ -7,46 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, cast
 
 from firstword.engine.engine import RequestOptions
 from firstword.engine.outputs import RequestOutput, TextDelta
-from firstword.errors import FirstwordError, QueueFullError, RequestTimeoutError
-from firstword.processor import EncodedPrompt, Prompt
+from firstword.engine.stats import EngineStats
+from firstword.errors import FirstwordError, QueueFullError
+from firstword.processor.prompt import EncodedPrompt, Prompt
 from firstword.sampling.params import SamplingParams
+from firstword.server.errors import RequestTimeoutError
 from firstword.server.log import RequestRecord, current_request
 from firstword.text.chat_template import ChatTemplate
 from firstword.text.tokenizer import Tokenizer
 from firstword.trace.metrics import RequestObserver, ServingMetrics
 
 
-class Stats(Protocol):
-    """What operators are shown of the engine (`EngineStats`)."""
-
-    @property
-    def num_running(self) -> int: ...  # noqa: D102
-    @property
-    def num_waiting(self) -> int: ...  # noqa: D102
-    @property
-    def num_used_blocks(self) -> int: ...  # noqa: D102
-    @property
-    def num_blocks(self) -> int: ...  # noqa: D102
-    @property
-    def num_steps(self) -> int: ...  # noqa: D102
-    @property
-    def num_prompt_tokens(self) -> int: ...  # noqa: D102
-    @property
-    def num_cached_tokens(self) -> int: ...  # noqa: D102
-    @property
-    def num_preemptions(self) -> int: ...  # noqa: D102
-    @property
-    def num_restarts(self) -> int: ...  # noqa: D102
-
-
-class ServedLLM(Protocol):
+class OperatedLLM(Protocol):
     """What a server needs of a model (`AsyncLLM`)."""
 
     @property
@@ -57,6 +36,10 @@ class ServedLLM(Protocol):
     def template(self) -> ChatTemplate | None: ...  # noqa: D102
     @property
     def max_model_len(self) -> int: ...  # noqa: D102
+    @property
+    def is_ready(self) -> bool: ...  # noqa: D102
+    @property
+    def failure(self) -> FirstwordError | None: ...  # noqa: D102
     async def encode(self, prompt: Prompt, **variables: object) -> EncodedPrompt: ...  # noqa: D102
     def stream(  # noqa: D102
         self,
@@ -65,8 +48,8 @@ class ServedLLM(Protocol):
         options: RequestOptions | None = None,
         *,
         request_id: str | None = None,
-    ) -> AsyncGenerator[TextDelta]: ...
-    def stats(self) -> Stats: ...  # noqa: D102
+    ) -> AsyncIterator[TextDelta]: ...
+    def stats(self) -> EngineStats: ...  # noqa: D102
     async def close(self, drain_seconds: float = 0) -> None: ...  # noqa: D102
 
 
@@ -81,7 +64,7 @@ class ObservedLLM:
     """
 
     def __init__(
-        self, llm: ServedLLM, metrics: ServingMetrics, request_timeout: float | None = None
+        self, llm: OperatedLLM, metrics: ServingMetrics, request_timeout: float | None = None
     ) -> None:
         self._llm, self._metrics, self._timeout = llm, metrics, request_timeout
         self._waits: set[_Wait] = set()
@@ -96,11 +79,19 @@ class ObservedLLM:
         """Whether any stream waits for the engine now, rather than for its own reader."""
         return any(wait.is_waiting for wait in self._waits)
 
+    @property
+    def problem(self) -> str | None:
+        """Why the engine takes no work, None when it does."""
+        if self._llm.is_ready:
+            return None
+        failure = self._llm.failure
+        return str(failure) if failure is not None else "the engine is being started"
+
     async def encode(self, prompt: Prompt, **variables: object) -> EncodedPrompt:
         """As `AsyncLLM.encode`."""
         return await self._llm.encode(prompt, **variables)
 
-    def stats(self) -> Stats:
+    def stats(self) -> EngineStats:
         """As `AsyncLLM.stats`."""
         return self._llm.stats()
 
@@ -130,7 +121,7 @@ class ObservedLLM:
         options: RequestOptions | None = None,
         *,
         request_id: str | None = None,
-    ) -> AsyncGenerator[TextDelta]:
+    ) -> AsyncGenerator[TextDelta, None]:
         """As `AsyncLLM.stream`; also raises RequestTimeoutError, and what `end_all` was given."""
         record = current_request.get() or RequestRecord(request_id or "", "", "")
         options = options or RequestOptions()
@@ -138,7 +129,11 @@ class ObservedLLM:
             options = replace(options, arrival=record.arrival)
         follower = _Follower(RequestObserver(self._metrics, record.arrival), record)
         record.model = self.name
-        deltas = self._llm.stream(prompt, params, options, request_id=request_id)
+        # What streams is a generator, which can be closed; its protocol says less.
+        deltas = cast(
+            AsyncGenerator[TextDelta, None],
+            self._llm.stream(prompt, params, options, request_id=request_id),
+        )
         with follower:
             async with aclosing(deltas):
                 wait = self._new_wait(record.arrival)
@@ -166,7 +161,10 @@ class ObservedLLM:
             wait.end(self._ended_by)
         elif self._timeout is not None:
             left = arrival + self._timeout - time.monotonic()
-            error = RequestTimeoutError(self._timeout)
+            error = RequestTimeoutError(
+                f"the request took longer than {self._timeout:g} s, the most this server gives "
+                "one: ask for fewer tokens, or start it with a longer --request-timeout"
+            )
             wait.timer = asyncio.get_running_loop().call_later(max(0.0, left), wait.end, error)
         return wait
 
@@ -198,7 +196,7 @@ class _Wait:
             if self._task is not None:
                 self._task.cancel()
 
-    async def next(self, deltas: AsyncGenerator[TextDelta]) -> TextDelta | None:
+    async def next(self, deltas: AsyncGenerator[TextDelta, None]) -> TextDelta | None:
         """The next piece; None after the last."""
         if self._error is not None:
             raise self._error

@@ -22,7 +22,10 @@ class ServerSettings:
     Args:
         host: the address to listen on; a loopback address is reached from this machine alone.
         port: 0 to 65535; 0 for one that is free.
+        model_name: what clients call the model; None for its own name.
         api_keys: who may ask; empty: everyone who reaches the server.
+        isolate_keys: requests of different keys share no cached blocks, so that nobody can find out
+            by timing what another has asked.
         metrics_need_key: whether /metrics asks for a key, where there are keys.
         cors_origins: origins whose pages may call, like "https://chat.example"; "*" for all.
         allowed_hosts: names that clients may call the server by, beside its own.
@@ -42,7 +45,9 @@ class ServerSettings:
 
     host: str = "127.0.0.1"
     port: int = 8000
+    model_name: str | None = None
     api_keys: tuple[ApiKey, ...] = field(default=(), repr=False)
+    isolate_keys: bool = False
     metrics_need_key: bool = True
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
