@@ -178,6 +178,7 @@ class TextDelta:
         error: why the request could not go on; nothing follows then.
         logprobs: one entry for each of `token_ids`, when asked for.
         progress: the prompt is still read; such a piece has no text and no tokens.
+        stop_reason: with `finish_reason`, the stop string or token id that ended the sample.
     """
 
     request_id: str
@@ -189,3 +190,4 @@ class TextDelta:
     error: FirstwordError | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
     progress: PromptProgress | None = None
+    stop_reason: str | int | None = None

@@ -107,6 +107,7 @@ class Answer:
             token_ids=(output.token_id,),
             finish_reason=sample.finish_reason,
             logprobs=logprobs,
+            stop_reason=sample.stop_reason,
         )
 
     def _text(self, sample: _Sample, output: SequenceOutput) -> str:
