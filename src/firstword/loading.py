@@ -18,6 +18,7 @@ from firstword.config import EngineConfig
 from firstword.engine.binding import Binding, Numerics, bind, choose_numerics
 from firstword.engine.calibration import nominal_step_time
 from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.messages import EngineInfo
 from firstword.engine.step import StepTime
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
@@ -140,6 +141,23 @@ def load_model(
     )
     engine.recorder.emit(_loaded_event(loaded, time.monotonic() - start))
     return loaded
+
+
+def engine_info(loaded: LoadedModel) -> EngineInfo:
+    """What there is to know of a loaded model."""
+    return EngineInfo(
+        max_model_len=loaded.pool.max_model_len,
+        max_num_seqs=loaded.engine.config.max_num_seqs,
+        block_size=loaded.kv.block_size,
+        num_blocks=loaded.pool.num_blocks,
+        kv_bytes_per_token=kv_bytes(loaded.kv, 1),
+        kv_pool_bytes=loaded.pool.num_bytes,
+        weight_bytes=loaded.file.checkpoint.num_bytes,
+        backend=loaded.backend,
+        num_threads=loaded.num_threads,
+        fingerprint=loaded.file.checkpoint.fingerprint,
+        notices=loaded.notices,
+    )
 
 
 def thread_count(threads: int | None) -> int:

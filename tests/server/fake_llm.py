@@ -18,7 +18,7 @@ from firstword.engine.outputs import (
     TokenLogprob,
 )
 from firstword.errors import ConfigError, PromptTooLongError
-from firstword.processor import EncodedPrompt
+from firstword.processor.prompt import EncodedPrompt, Prompt
 from firstword.sampling.params import SamplingParams
 from firstword.text.chat_template import ChatTemplate
 from firstword.text.stream import TextStream

@@ -23,6 +23,8 @@ class EngineStats(NamedTuple):
         num_computed_tokens: positions computed in forward passes.
         num_generated_tokens: tokens sampled.
         num_preemptions: sequences that lost their blocks.
+        seconds_since_step: since the engine was last heard of while requests are in flight.
+        num_restarts: how often an engine that died was replaced.
     """
 
     num_running: int = 0
@@ -36,3 +38,5 @@ class EngineStats(NamedTuple):
     num_computed_tokens: int = 0
     num_generated_tokens: int = 0
     num_preemptions: int = 0
+    seconds_since_step: float = 0.0
+    num_restarts: int = 0

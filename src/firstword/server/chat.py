@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from firstword.engine.engine import RequestOptions
 from firstword.engine.outputs import PromptProgress, RequestOutput, TextDelta, TokenLogprob
 from firstword.errors import ConfigError
-from firstword.processor import EncodedPrompt
+from firstword.processor.prompt import EncodedPrompt, Prompt
 from firstword.sampling.params import Grammar, SamplingParams
 from firstword.text.chat_template import ChatTemplate
 from firstword.text.reasoning import reasoning_format
@@ -58,7 +58,7 @@ class ChatRequest:
     parallel_tool_calls: bool = True
     variables: Mapping[str, object] = field(default_factory=dict)
     separate_reasoning: bool = True
-    options: RequestOptions = RequestOptions()
+    options: RequestOptions = field(default_factory=RequestOptions)
 
     @property
     def offered_tools(self) -> tuple[ToolSpec, ...]:
@@ -80,7 +80,7 @@ class TextRequest:
     request_id: str
     prompt: str | Sequence[int]
     params: SamplingParams
-    options: RequestOptions = RequestOptions()
+    options: RequestOptions = field(default_factory=RequestOptions)
 
 
 AnyRequest = ChatRequest | TextRequest
