@@ -6,27 +6,34 @@ Not here: tokenization itself (text). Names are those of vLLM's API.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from firstword.errors import FirstwordError
 from firstword.sampling.params import SamplingParams
 from firstword.server.bodies import openapi_body, read_json, validate
 from firstword.server.chat import ChatRequest, ChatService
-from firstword.server.errors import RequestError, openai_response
+from firstword.server.errors import Endpoint, RequestError, answers_errors, openai_response
+from firstword.server.openai.chat import RESERVED_VARIABLES
+from firstword.server.openai.envelope import json_bytes
 from firstword.server.openai.exchange import check_model
 from firstword.server.openai.messages import normalize
 from firstword.server.openai.schema import JsonObject, Message, Strict, Tool
-from firstword.text.tools import ToolSpec
+from firstword.text.tools.spec import ToolSpec
 
 _MAX_TOKEN_ID = 2**31
+_ERRORS = {
+    400: "A field that is wrong or unknown; `error.param` names it.",
+    401: "No valid API key.",
+    404: "A model that is not served.",
+    413: "The body is too large.",
+    415: "The body is not sent as application/json.",
+}
 
 
 class TokenizeBody(Strict):
@@ -74,37 +81,33 @@ def router(service: ChatService) -> APIRouter:
     """
     routes = APIRouter(tags=["Tokens"])
 
-    @routes.post(
-        "/tokenize",
-        summary="The token ids of a prompt or a conversation",
-        openapi_extra=openapi_body(TokenizeBody),
-        response_model=None,
-    )
     async def tokenize(request: Request) -> Response:
-        try:
-            body = validate(TokenizeBody, await read_json(request))
-            _check_model(service, body.model)
-            told = await _tokenize(service, body)
-        except FirstwordError as error:
-            return openai_response(error)
-        return _json_response(told)
+        """Token ids of a prompt, or of a conversation as the model reads it."""
+        body = validate(TokenizeBody, await read_json(request))
+        _check_model(service, body.model)
+        return _json_response(await _tokenize(service, body))
 
-    @routes.post(
-        "/detokenize",
-        summary="The text of token ids",
-        openapi_extra=openapi_body(DetokenizeBody),
-        response_model=None,
-    )
     async def detokenize(request: Request) -> Response:
-        try:
-            body = validate(DetokenizeBody, await read_json(request))
-            _check_model(service, body.model)
-            text = await asyncio.to_thread(_decode, service, body.tokens)
-        except FirstwordError as error:
-            return openai_response(error)
+        """The text of token ids, control tokens by their names."""
+        body = validate(DetokenizeBody, await read_json(request))
+        _check_model(service, body.model)
+        text = await asyncio.to_thread(_decode, service, body.tokens)
         return _json_response({"prompt": text})
 
+    _add(routes, "/tokenize", tokenize, TokenizeBody)
+    _add(routes, "/detokenize", detokenize, DetokenizeBody)
     return routes
+
+
+def _add(routes: APIRouter, path: str, endpoint: Endpoint, body: type[BaseModel]) -> None:
+    routes.add_api_route(
+        path,
+        answers_errors(endpoint, openai_response),
+        methods=["POST"],
+        response_model=None,
+        responses={status: {"description": text} for status, text in _ERRORS.items()},
+        openapi_extra=openapi_body(body),
+    )
 
 
 def _check_model(service: ChatService, model: str | None) -> None:
@@ -149,6 +152,10 @@ def _conversation(body: TokenizeBody, messages: Sequence[Message]) -> ChatReques
         )
     functions = [tool.function for tool in body.tools or ()]
     variables: dict[str, object] = dict(body.chat_template_kwargs or {})
+    for name in variables:
+        if name in RESERVED_VARIABLES or not name.isidentifier():
+            param = "chat_template_kwargs"
+            raise RequestError(f"{param} sets {name!r}, which is not for requests to set", param)
     if body.add_generation_prompt is not None:
         variables["add_generation_prompt"] = body.add_generation_prompt
     return ChatRequest(
@@ -176,4 +183,4 @@ def _decode(service: ChatService, token_ids: Sequence[int]) -> str:
 
 
 def _json_response(body: dict[str, object]) -> Response:
-    return Response(json.dumps(body, ensure_ascii=False), media_type="application/json")
+    return Response(json_bytes(body), media_type="application/json")

@@ -7,7 +7,7 @@ from firstword.server.anthropic.blocks import (
     BlockSplitter,
     BlockStart,
 )
-from firstword.text.tools import (
+from firstword.text.pieces import (
     ContentPiece,
     Piece,
     ReasoningPiece,

@@ -11,7 +11,7 @@ from firstword.server.anthropic.schema import MessageBody
 from firstword.server.bodies import validate
 from firstword.server.chat import ChatRequest
 from firstword.server.errors import RequestError, UnsupportedFieldError
-from firstword.text.tools import NamedTool
+from firstword.text.tools.spec import NamedTool
 
 USER = {"role": "user", "content": "Hi"}
 CALL = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Rome"}}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from firstword.text.tools import (
+from firstword.text.pieces import (
     ContentPiece,
     Piece,
     ReasoningPiece,

@@ -23,8 +23,8 @@ from firstword.server.anthropic.schema import (
 from firstword.server.anthropic.schema import Tool as ToolBody
 from firstword.server.chat import ChatRequest
 from firstword.server.errors import RequestError, UnsupportedFieldError
-from firstword.text.tools import NamedTool, ToolSpec
-from firstword.text.tools import ToolChoice as Choice
+from firstword.text.tools.spec import NamedTool, ToolSpec
+from firstword.text.tools.spec import ToolChoice as Choice
 
 _TOP_TOKEN = 1e-30  # a top_p of 0 means the most probable token: no other sum is this small
 
@@ -43,7 +43,7 @@ def chat_request(body: CountBody, request_id: str, options: RequestOptions) -> C
     Raises:
         RequestError, ConfigError: fields contradict each other, or a value is out of its range.
     """
-    tools = tuple(_tool_spec(tool, index) for index, tool in enumerate(body.tools or ()))
+    tools = _tools(body.tools or ())
     choice = body.tool_choice or ToolChoice(type="auto")
     return ChatRequest(
         request_id=request_id,
@@ -180,11 +180,17 @@ def _misplaced(block: AnyBlock, where: str, role: str) -> RequestError:
     )
 
 
-def _tool_spec(tool: ToolBody, index: int) -> ToolSpec:
-    if tool.input_schema.get("type") != "object":
-        param = f"tools[{index}].input_schema"
-        raise RequestError(f"{param}.type must be 'object': arguments are an object", param)
-    return ToolSpec(tool.name, tool.description or "", tool.input_schema)
+def _tools(given: Sequence[ToolBody]) -> tuple[ToolSpec, ...]:
+    tools: dict[str, ToolSpec] = {}
+    for index, tool in enumerate(given):
+        param = f"tools[{index}]"
+        if tool.name in tools:
+            raise RequestError(f"{param}.name is {tool.name!r}, as one before it: rename it", param)
+        if tool.input_schema.get("type") != "object":
+            param = f"{param}.input_schema"
+            raise RequestError(f"{param}.type must be 'object': arguments are an object", param)
+        tools[tool.name] = ToolSpec(tool.name, tool.description or "", tool.input_schema)
+    return tuple(tools.values())
 
 
 def _tool_choice(choice: ToolChoice, tools: Sequence[ToolSpec]) -> Choice:

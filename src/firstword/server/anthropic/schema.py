@@ -1,4 +1,4 @@
-"""The bodies of requests: types and limits of their supported fields.
+"""The bodies of requests, types and limits of their supported fields; and that of errors.
 
 Not here: fields that are not supported (fields), and how a conversation becomes one that chat
 templates read (conversation). Source of names and types: the Anthropic API reference, "Messages".
@@ -172,3 +172,18 @@ class MessageBody(CountBody):
     temperature: float | None = Field(None, ge=0, le=1)
     top_k: int | None = Field(None, ge=0, le=_MAX_TOKENS)
     top_p: float | None = Field(None, ge=0, le=1)
+
+
+class AnthropicErrorDetail(Strict):
+    """What went wrong."""
+
+    type: str
+    message: str
+
+
+class AnthropicErrorBody(Strict):
+    """Body of every answer that is an error."""
+
+    type: Literal["error"]
+    error: AnthropicErrorDetail
+    request_id: str | None
