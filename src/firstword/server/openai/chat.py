@@ -22,7 +22,6 @@ from firstword.server.openai.exchange import (
     caller_of,
     check_model,
     json_response,
-    logprob_writers,
     refuse,
     stream_form,
     stream_response,
@@ -31,7 +30,7 @@ from firstword.server.openai.fields import CHAT_FIELDS, drop_unsupported
 from firstword.server.openai.messages import normalize
 from firstword.server.openai.params import chat_params, options_of
 from firstword.server.openai.schema import ChatBody, FunctionChoice
-from firstword.text.tools import NamedTool, ToolChoice, ToolSpec
+from firstword.text.tools.spec import NamedTool, ToolChoice, ToolSpec
 
 RESERVED_VARIABLES = frozenset(
     {"messages", "tools", "prompt", "tokenizer", "self", "parse_special", "bos_token", "eos_token"}
@@ -85,36 +84,30 @@ class ChatEndpoint:
         )
 
     async def _whole(self, body: ChatBody, chat: ChatRequest, envelope: Envelope) -> bytes:
-        writers = logprob_writers(self._service, chat, chat.params.n)
-        answer = ChatAnswer(envelope, writers, chat.params.n)
+        answer = ChatAnswer(envelope, self._service.llm.tokenizer, chat.params.n)
         async with aclosing(self._service.run(chat)) as events:
             async for event in events:
                 answer.add(event)
         assert answer.done is not None
-        return answer.json(**self._resolved(body, chat, answer.done))
+        return answer.json(**self._resolved(body, answer.done))
 
     async def _chunks(
         self, body: ChatBody, chat: ChatRequest, envelope: Envelope
     ) -> AsyncGenerator[bytes, None]:
-        writers = logprob_writers(self._service, chat, chat.params.n)
-        chunks = ChatChunks(envelope, stream_form(body), writers, chat.params.n)
+        tokenizer = self._service.llm.tokenizer
+        chunks = ChatChunks(envelope, stream_form(body), tokenizer, chat.params.n)
         async with aclosing(self._service.run(chat)) as events:
             async for event in events:
                 if isinstance(event, Done) and body.return_resolved:
-                    yield envelope.chunk(**self._resolved(body, chat, event))
+                    yield envelope.chunk(**self._resolved(body, event))
                 if data := chunks.write(event):
                     yield data
 
-    def _resolved(self, body: ChatBody, chat: ChatRequest, done: Done) -> dict[str, object]:
+    def _resolved(self, body: ChatBody, done: Done) -> dict[str, object]:
         if not body.return_resolved:
             return {}
-        fields = resolved_fields(
-            self._service.resolve(chat),
-            done.output,
-            self._service.llm.max_model_len,
-            with_ids=body.return_prompt_token_ids is True,
-        )
-        return {"resolved": fields}
+        with_ids = body.return_prompt_token_ids is True
+        return {"resolved": resolved_fields(done, self._service.llm.max_model_len, with_ids)}
 
 
 def _tools(body: ChatBody) -> tuple[ToolSpec, ...]:

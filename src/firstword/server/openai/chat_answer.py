@@ -27,15 +27,16 @@ from firstword.server.openai.envelope import (
     progress_fields,
     usage_fields,
 )
-from firstword.server.openai.logprobs import LogprobWriter
+from firstword.server.openai.logprobs import LogprobWriter, writers
 from firstword.server.sse import quote
-from firstword.text.tools import (
+from firstword.text.pieces import (
     ContentPiece,
     Piece,
     ReasoningPiece,
     ToolArguments,
     ToolCallStart,
 )
+from firstword.text.tokenizer import Tokenizer
 
 
 def piece_json(piece: Piece) -> bytes:
@@ -63,7 +64,7 @@ class ChatChunks:
     Args:
         envelope: what each chunk carries.
         form: what the stream is to carry.
-        logprobs: one writer for each sample; empty where none were asked for.
+        tokenizer: the model's.
         num_samples: n.
     """
 
@@ -71,10 +72,11 @@ class ChatChunks:
         self,
         envelope: Envelope,
         form: StreamForm,
-        logprobs: list[LogprobWriter],
+        tokenizer: Tokenizer,
         num_samples: int,
     ) -> None:
-        self._envelope, self._form, self._logprobs = envelope, form, logprobs
+        self._envelope, self._form, self._tokenizer = envelope, form, tokenizer
+        self._logprobs: list[LogprobWriter] = []
         head = envelope.chunk_head()
         self._heads = [head + b'{"index":%d,"delta":' % i for i in range(num_samples)]
         self._end = b',"usage":null}\n\n' if form.include_usage else b"}\n\n"
@@ -87,6 +89,8 @@ class ChatChunks:
             tail = b',"logprobs":null,"finish_reason":"%b"}]' % event.finish_reason.encode()
             return self._heads[event.index] + b"{}" + tail + self._end
         if isinstance(event, Started):
+            count = len(self._heads)
+            self._logprobs = writers(self._tokenizer, event.params, count, is_raw=False)
             return self._roles(event.usage)
         if isinstance(event, Progress):
             comment = progress_comment(event.progress)
@@ -171,21 +175,25 @@ class ChatAnswer:
 
     Args:
         envelope: what it carries.
-        logprobs: one writer for each sample; empty where none were asked for.
+        tokenizer: the model's.
         num_samples: n.
 
     Attributes:
         done: the last event, None until it came.
     """
 
-    def __init__(self, envelope: Envelope, logprobs: list[LogprobWriter], num_samples: int) -> None:
-        self._envelope, self._logprobs = envelope, logprobs
+    def __init__(self, envelope: Envelope, tokenizer: Tokenizer, num_samples: int) -> None:
+        self._envelope, self._tokenizer = envelope, tokenizer
+        self._logprobs: list[LogprobWriter] = []
         self._choices = [_Choice() for _ in range(num_samples)]
         self.done: Done | None = None
 
     def add(self, event: ChatEvent) -> None:
         """Take one event in."""
-        if isinstance(event, Delta):
+        if isinstance(event, Started):
+            count = len(self._choices)
+            self._logprobs = writers(self._tokenizer, event.params, count, is_raw=False)
+        elif isinstance(event, Delta):
             choice = self._choices[event.index]
             for piece in event.pieces:
                 choice.add(piece)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from firstword.server.chat import ChatEvent, Delta, Done, Progress, SampleEnd, Usage
+from firstword.server.chat import ChatEvent, Delta, Done, Progress, SampleEnd, Started, Usage
 from firstword.server.openai.envelope import (
     Envelope,
     StreamForm,
@@ -17,9 +17,10 @@ from firstword.server.openai.envelope import (
     progress_fields,
     usage_fields,
 )
-from firstword.server.openai.logprobs import LogprobWriter
+from firstword.server.openai.logprobs import LogprobWriter, writers
 from firstword.server.sse import quote
-from firstword.text.tools import ContentPiece
+from firstword.text.pieces import ContentPiece
+from firstword.text.tokenizer import Tokenizer
 
 
 def text_of(event: Delta) -> str:
@@ -33,7 +34,7 @@ class CompletionChunks:
     Args:
         envelope: what each chunk carries.
         form: what the stream is to carry.
-        logprobs: one writer for each choice; empty where none were asked for.
+        tokenizer: the model's.
         num_prompts: prompts of the request.
         num_samples: n, for each prompt.
     """
@@ -42,11 +43,12 @@ class CompletionChunks:
         self,
         envelope: Envelope,
         form: StreamForm,
-        logprobs: list[LogprobWriter],
+        tokenizer: Tokenizer,
         num_prompts: int,
         num_samples: int,
     ) -> None:
-        self._envelope, self._form, self._logprobs = envelope, form, logprobs
+        self._envelope, self._form, self._tokenizer = envelope, form, tokenizer
+        self._logprobs: list[LogprobWriter] = []
         self._num_samples = num_samples
         head = envelope.chunk_head()
         choices = range(num_prompts * num_samples)
@@ -80,6 +82,9 @@ class CompletionChunks:
                 return comment + self._envelope.chunk(prompt_progress=fields)
             return comment
         self._usage[prompt] = event.usage
+        if isinstance(event, Started) and not self._logprobs:
+            count = len(self._heads)
+            self._logprobs = writers(self._tokenizer, event.params, count, is_raw=True)
         return b""
 
     def finish(self) -> bytes:
@@ -113,7 +118,7 @@ class CompletionAnswer:
 
     Args:
         envelope: what it carries.
-        logprobs: one writer for each choice; empty where none were asked for.
+        tokenizer: the model's.
         num_prompts: prompts of the request.
         num_samples: n, for each prompt.
 
@@ -124,11 +129,12 @@ class CompletionAnswer:
     def __init__(
         self,
         envelope: Envelope,
-        logprobs: list[LogprobWriter],
+        tokenizer: Tokenizer,
         num_prompts: int,
         num_samples: int,
     ) -> None:
-        self._envelope, self._logprobs, self._num_samples = envelope, logprobs, num_samples
+        self._envelope, self._tokenizer, self._num_samples = envelope, tokenizer, num_samples
+        self._logprobs: list[LogprobWriter] = []
         self._choices = [_Choice() for _ in range(num_prompts * num_samples)]
         self.done: list[Done | None] = [None] * num_prompts
 
@@ -139,6 +145,9 @@ class CompletionAnswer:
             prompt: index of its prompt.
             event: the event.
         """
+        if isinstance(event, Started) and not self._logprobs:
+            count = len(self._choices)
+            self._logprobs = writers(self._tokenizer, event.params, count, is_raw=True)
         if isinstance(event, Done):
             self.done[prompt] = event
         if not isinstance(event, Delta | SampleEnd):

@@ -22,7 +22,6 @@ from firstword.server.openai.exchange import (
     caller_of,
     check_model,
     json_response,
-    logprob_writers,
     refuse,
     stream_form,
     stream_response,
@@ -72,20 +71,19 @@ class CompletionEndpoint:
         self, body: CompletionBody, requests: list[TextRequest], envelope: Envelope
     ) -> bytes:
         num_samples = requests[0].params.n
-        writers = logprob_writers(self._service, requests[0], len(requests) * num_samples)
-        answer = CompletionAnswer(envelope, writers, len(requests), num_samples)
+        tokenizer = self._service.llm.tokenizer
+        answer = CompletionAnswer(envelope, tokenizer, len(requests), num_samples)
         async with aclosing(run_together(self._service, requests)) as events:
             async for prompt, event in events:
                 answer.add(prompt, event)
-        return answer.json(**self._resolved(body, requests, answer.done))
+        return answer.json(**self._resolved(body, answer.done))
 
     async def _chunks(
         self, body: CompletionBody, requests: list[TextRequest], envelope: Envelope
     ) -> AsyncGenerator[bytes, None]:
         num_samples = requests[0].params.n
-        writers = logprob_writers(self._service, requests[0], len(requests) * num_samples)
-        form = stream_form(body)
-        chunks = CompletionChunks(envelope, form, writers, len(requests), num_samples)
+        tokenizer, form = self._service.llm.tokenizer, stream_form(body)
+        chunks = CompletionChunks(envelope, form, tokenizer, len(requests), num_samples)
         done: list[Done | None] = [None] * len(requests)
         async with aclosing(run_together(self._service, requests)) as events:
             async for prompt, event in events:
@@ -93,26 +91,16 @@ class CompletionEndpoint:
                     done[prompt] = event
                 if data := chunks.write(prompt, event):
                     yield data
-        if resolved := self._resolved(body, requests, done):
+        if resolved := self._resolved(body, done):
             yield envelope.chunk(**resolved)
         if data := chunks.finish():
             yield data
 
-    def _resolved(
-        self, body: CompletionBody, requests: list[TextRequest], done: list[Done | None]
-    ) -> dict[str, object]:
+    def _resolved(self, body: CompletionBody, done: list[Done | None]) -> dict[str, object]:
         if not body.return_resolved:
             return {}
-        fields = [
-            resolved_fields(
-                request.params,
-                event.output,
-                self._service.llm.max_model_len,
-                with_ids=body.return_prompt_token_ids is True,
-            )
-            for request, event in zip(requests, done, strict=True)
-            if event is not None
-        ]
+        with_ids, limit = body.return_prompt_token_ids is True, self._service.llm.max_model_len
+        fields = [resolved_fields(event, limit, with_ids) for event in done if event is not None]
         return {"resolved": fields}
 
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from firstword import __version__
-from firstword.engine.outputs import PromptProgress, RequestOutput
-from firstword.sampling.params import SamplingParams
+from firstword.engine.outputs import PromptProgress
 from firstword.server import sse
-from firstword.server.chat import Usage
+from firstword.server.chat import Done, Usage
 from firstword.server.errors import ErrorReport
 
 FINGERPRINT = f"firstword-{__version__}"
@@ -132,25 +130,22 @@ def error_chunk(told: ErrorReport) -> bytes:
     return sse.event(json_bytes(told.openai()))
 
 
-def resolved_fields(
-    params: SamplingParams, output: RequestOutput, max_model_len: int, with_ids: bool
-) -> dict[str, object]:
+def resolved_fields(done: Done, max_model_len: int, with_ids: bool) -> dict[str, object]:
     """Every parameter that was in force: sent again with the `seed`, it gives the same tokens.
 
     Args:
-        params: as the request had them, tools' needs included.
-        output: of the finished request.
+        done: the end of the request.
         max_model_len: context in tokens.
         with_ids: add the prompt's token ids.
     """
+    output, params = done.output, done.params
     room = max_model_len - output.num_prompt_tokens
     max_tokens = min(params.max_tokens or room, room)
+    min_tokens = min(params.min_tokens, max_tokens)
     fields: dict[str, object] = asdict(
-        replace(params, seed=output.seed, max_tokens=max_tokens, min_tokens=0)
+        replace(params, seed=output.seed, max_tokens=max_tokens, min_tokens=min_tokens)
     )
-    fields["min_tokens"] = min(params.min_tokens, max_tokens)
-    bias: Mapping[int, float] = params.logit_bias
-    fields["logit_bias"] = {str(token_id): value for token_id, value in bias.items()}
+    fields["logit_bias"] = {str(token_id): value for token_id, value in params.logit_bias.items()}
     fields["max_model_len"] = max_model_len
     fields["num_prompt_tokens"] = output.num_prompt_tokens
     if with_ids:

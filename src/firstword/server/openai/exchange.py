@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from firstword.errors import ConfigError
 from firstword.server import sse
-from firstword.server.chat import AnyRequest, ChatService, TextRequest
+from firstword.server.chat import ChatService
 from firstword.server.errors import (
     UnknownModelError,
     log_internal,
@@ -21,7 +21,6 @@ from firstword.server.errors import (
     report,
 )
 from firstword.server.openai.envelope import StreamForm, error_chunk
-from firstword.server.openai.logprobs import LogprobWriter
 from firstword.server.openai.params import field_of
 from firstword.server.openai.schema import SharedBody
 
@@ -42,21 +41,6 @@ def check_model(model: str, service: ChatService) -> None:
         raise UnknownModelError(
             f"there is no model {model[:80]!r}: this server has {service.name!r}", "model"
         )
-
-
-def logprob_writers(service: ChatService, request: AnyRequest, count: int) -> list[LogprobWriter]:
-    """One writer for each choice, or none where no log probabilities were asked for.
-
-    Args:
-        service: whose tokenizer writes.
-        request: whether it wants them, and how its text is made.
-        count: choices.
-    """
-    params = service.resolve(request)
-    if params.logprobs is None:
-        return []
-    skip, is_raw = params.skip_special_tokens, isinstance(request, TextRequest)
-    return [LogprobWriter(service.llm.tokenizer, skip, is_raw) for _ in range(count)]
 
 
 def stream_form(body: SharedBody) -> StreamForm:

@@ -11,6 +11,7 @@ import codecs
 from collections.abc import Iterable
 
 from firstword.engine.outputs import TokenLogprob
+from firstword.sampling.params import SamplingParams
 from firstword.text.tokenizer import Tokenizer
 
 LOWEST = -9999.0
@@ -93,3 +94,19 @@ class LogprobWriter:
     def _bytes(self, token_id: int, at_start: bool) -> bytes:
         added = self._tokenizer.token_bytes(token_id, skip_special=self._skip_special)
         return self._tokenizer.without_space_prefix(token_id, added) if at_start else added
+
+
+def writers(
+    tokenizer: Tokenizer, params: SamplingParams, count: int, *, is_raw: bool
+) -> list[LogprobWriter]:
+    """One writer for each choice, or none where no log probabilities were asked for.
+
+    Args:
+        tokenizer: the model's.
+        params: in force.
+        count: choices.
+        is_raw: they continue raw prompts.
+    """
+    if params.logprobs is None:
+        return []
+    return [LogprobWriter(tokenizer, params.skip_special_tokens, is_raw) for _ in range(count)]

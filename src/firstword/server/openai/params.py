@@ -44,7 +44,8 @@ def chat_params(body: ChatBody) -> SamplingParams:
     """
     if body.top_logprobs is not None and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs: set it to true", "top_logprobs")
-    limits = {body.max_tokens, body.max_completion_tokens} - {None}
+    given = (body.max_tokens, body.max_completion_tokens)
+    limits = {limit for limit in given if limit is not None}
     if len(limits) > 1:
         raise RequestError(
             f"max_tokens is {body.max_tokens} and max_completion_tokens is "
