@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from firstword.server.anthropic.routes import router
 from firstword.server.chat import ChatService
-from tests.server.fake_llm import FakeAsyncLLM, Script
+from tests.server.fake_llm import FakeAsyncLLM, Script, byte_tokenizer
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 WEATHER = {
@@ -26,7 +26,7 @@ CHATML = (
 
 
 def new_llm(text: str = "Hello", **script: Any) -> FakeAsyncLLM:
-    return FakeAsyncLLM(Script(text, **script))
+    return FakeAsyncLLM(Script(text, **script), byte_tokenizer(CHATML))
 
 
 def client_of(llm: FakeAsyncLLM) -> TestClient:
