@@ -9,9 +9,8 @@ second catch up with the first:
     other running sequences       in the order of the line (line), share what is left
     waiting sequences             likewise, while there is budget, a seat and room in the pool
 
-The budget is time. With decodes in a step, prompts may take so much of it that the decodes come
-no later than they do (policy.stretch); without, the cap on tokens alone limits it. A chunk takes
-half of what is left at most where one much shorter stands behind it (but a block's worth of tokens).
+The budget is time: with decodes in a step, prompts take as much as those bear (policy.stretch).
+Where one much shorter stands behind it, a chunk takes at most half of what is left.
 
 Nothing is computed twice at a time: one whose next block another is computing waits, without a
 seat, and holds back nobody; when that block is done, or its author is gone, it starts.
@@ -123,6 +122,11 @@ class Scheduler:
     def num_running(self) -> int:
         """Sequences that take part in steps."""
         return len(self._running)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps scheduled so far."""
+        return self._num_steps
 
     def predicted_wait_ms(self) -> float:
         """Predicted milliseconds of all the work that is there, running and in line."""

@@ -144,6 +144,14 @@ class KVCacheManager:
         """Who is computing the block of that name; None if nobody is."""
         return self._in_flight.author(key)
 
+    def name_blocks(self, sequence: TokenSequence) -> None:
+        """Compute the keys of a sequence's full blocks, which are kept with it.
+
+        They are computed when first needed otherwise; any thread may do it before.
+        """
+        if self.enable_prefix_caching:
+            self._prefix_cache.name_blocks(sequence)
+
     def check_capacity(self, num_tokens: int, num_new_tokens: int) -> None:
         """Refuse a sequence that the pool could not hold even alone.
 
