@@ -1,6 +1,15 @@
 """The rules of a step: how much a sequence may compute, who goes first, who yields blocks.
 
 Not here: queues and blocks (scheduler); nothing in this module changes a sequence.
+
+A sequence preempted twice is protected until it has produced 32 tokens more, so every admitted
+request ends. Every running sequence computes at least one position in a step, for
+there are never more of them than the budget has tokens; so it ends unless it is preempted. Suppose
+some sequences were preempted for ever. Outputs are bounded and survive preemption, so from some
+step on these are all protected whenever they run. Among protected ones the order is fixed
+(priority, arrival), so the first of them comes before the others for blocks, and alone it fits
+(the scheduler sees to that): it is preempted no more, a contradiction. And a waiting
+sequence gets its turn at the latest when nothing runs.
 """
 
 from __future__ import annotations

@@ -17,16 +17,7 @@ seat, and holds back nobody; when that block is done, or its author is gone, it 
 
 When the pool is full a running sequence is preempted: it loses its blocks, waits in front of its
 class, and is recomputed. One without protection goes before a protected one; then the lowest
-priority, the key that holds most, the youngest. One preempted twice is protected until it has
-produced 32 tokens more.
-
-Every admitted request ends. Every running sequence computes at least one position in a step, for
-there are never more of them than the budget has tokens; so it ends unless it is preempted. Suppose
-some sequences were preempted for ever. Outputs are bounded and survive preemption, so from some
-step on these are all protected whenever they run. Among protected ones the order is fixed
-(priority, arrival), so the first of them comes before the others for blocks, and alone it fits
-(`add` and `_try_admit` see to that): it is preempted no more, a contradiction. And a waiting
-sequence gets its turn at the latest when nothing runs.
+priority, the key that holds most, the youngest.
 """
 
 from __future__ import annotations
@@ -56,7 +47,7 @@ from firstword.kvcache.prefix_cache import PrefixHit
 
 @dataclass(eq=False)
 class Scheduler:
-    """Queues of sequences, and the rules of the module's docstring.
+    """Queues of sequences, and the rules above.
 
     Args:
         manager: gives out the blocks.
@@ -65,8 +56,7 @@ class Scheduler:
         max_num_batched_tokens: positions in one step, >= 1.
         step_time: predicts milliseconds.
         step_time_budget_ms: predicted milliseconds of a step beyond which no chunk is extended;
-            each running sequence still gets one position. None: as much as decodes beside it
-            bear (policy.stretch).
+            each running sequence still gets one position. None: as policy.stretch says.
         limits: how much may wait; None: no limit.
         enable_kv_cache: False computes all positions of a sequence in each of its steps, even
             above the token cap if it is the only one in the step.
@@ -89,14 +79,8 @@ class Scheduler:
         self._requests: dict[str, Request] = {}
         self._shares = KeyShares()
         self._line = WaitingLine(self.manager, self._shares, self.step_time)
-        self._turns = Turns(
-            manager=self.manager,
-            line=self._line,
-            shares=self._shares,
-            max_running=self._max_running,
-            max_num_tokens=self.max_num_batched_tokens,
-            budget_ms=self.step_time_budget_ms,
-        )
+        limits = (self._max_running, self.max_num_batched_tokens, self.step_time_budget_ms)
+        self._turns = Turns(self.manager, self._line, self._shares, *limits)
         self._running: list[Sequence] = []
         self._in_flight: SchedulerOutput | None = None
         self._unreported: list[Preemption] = []  # of a call that came to no step
@@ -130,10 +114,8 @@ class Scheduler:
 
     def predicted_wait_ms(self) -> float:
         """Predicted milliseconds of all the work that is there, running and in line."""
-        cost = self._line.cost_ms
-        return self._line.cost_of_all_ms() + sum(
-            cost(sequence, sequence.num_pending_tokens) for sequence in self._running
-        )
+        running = (self._line.cost_ms(s, s.num_pending_tokens) for s in self._running)
+        return self._line.cost_of_all_ms() + sum(running)
 
     # -- Requests come and go -------------------------------------------------------------------
 
@@ -169,9 +151,8 @@ class Scheduler:
             Those that had not ended yet; none where the request is unknown or over.
         """
         request = self._requests.get(request_id)
-        if request is None:
-            return ()
-        ended = tuple(sequence for sequence in request.sequences if not sequence.is_finished)
+        sequences = () if request is None else request.sequences
+        ended = tuple(sequence for sequence in sequences if not sequence.is_finished)
         for sequence in reversed(ended):  # the first last: no other takes over the prompt
             self.finish(sequence, "abort")
         return ended
@@ -202,8 +183,8 @@ class Scheduler:
             self._line.add(heir)
 
     def _is_in_flight(self, sequence: Sequence) -> bool:
-        output = self._in_flight
-        return output is not None and any(s.sequence is sequence for s in output.scheduled)
+        scheduled = self._in_flight.scheduled if self._in_flight else ()
+        return any(item.sequence is sequence for item in scheduled)
 
     # -- One step -------------------------------------------------------------------------------
 
@@ -249,14 +230,8 @@ class Scheduler:
         """Let waiting sequences start, in the order of the line, as far as seats and blocks go."""
         if not len(self._line) or len(self._running) >= self._max_running:
             return
-        for sequence in self._line.in_order(self.clock(), self._running):
-            if len(self._running) >= self._max_running:
-                return
-            if self._turns.seat_is_kept_from(sequence, self._running) or self._line.awaits_block(
-                sequence
-            ):
-                continue
-            if not self._try_admit(sequence, step):
+        for sequence in self._turns.admissible(self._running, self.clock()):
+            if len(self._running) >= self._max_running or not self._try_admit(sequence, step):
                 return
             self._line.remove(sequence)
             self._start(sequence)
@@ -267,9 +242,8 @@ class Scheduler:
             # The source of a copy takes a block more, which a tight pool may not have: alone, a
             # sequence starts from nothing rather than wait for ever.
             hits.append(PrefixHit())
-        shortest = step.budget.shortest_in_line
         for hit in hits:
-            start = hit.num_tokens
+            start, shortest = hit.num_tokens, step.budget.shortest_in_line
             size = step.budget.chunk(sequence, start, num_behind=0, shortest=shortest)
             if not step.scheduled:
                 size = max(size, 1)

@@ -5,6 +5,7 @@ Not here: blocks, and everything that changes a sequence (scheduler).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -72,7 +73,20 @@ class Turns:
             return sizes | self._share_behind(budget, behind, next_in_line)
         return sizes | budget.share_out(behind)
 
-    def seat_is_kept_from(self, sequence: Sequence, running: list[Sequence]) -> bool:
+    def admissible(self, running: list[Sequence], now: float) -> Iterator[Sequence]:
+        """Those in line who may start, in order, without those that wait for another's block.
+
+        Args:
+            running: the running sequences; it may grow on the way.
+            now: seconds on the scheduler's clock.
+        """
+        for sequence in self.line.in_order(now, running):
+            if self._seat_is_kept_from(sequence, running):
+                continue
+            if not self.line.awaits_block(sequence):
+                yield sequence
+
+    def _seat_is_kept_from(self, sequence: Sequence, running: list[Sequence]) -> bool:
         """Whether the last eighth of the seats is kept for keys that have fewer than their part.
 
         It is kept where more than one key was ever seen.
@@ -88,11 +102,7 @@ class Turns:
         """Who would be admitted next, if there is a seat."""
         if not self.line.num_ready or len(running) >= self.max_running:
             return None
-        for sequence in self.line.in_order(now, running):
-            if not self.line.awaits_block(sequence):
-                if not self.seat_is_kept_from(sequence, running):
-                    return sequence
-        return None
+        return next(self.admissible(running, now), None)
 
     def _limit_time(
         self, budget: Budget, running: list[Sequence], decode_ms: float, first: Sequence

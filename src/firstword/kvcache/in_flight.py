@@ -19,46 +19,54 @@ class InFlightBlocks:
 
     def __init__(self) -> None:
         self._authors: dict[bytes, TokenSequence] = {}
-        self._announced: dict[TokenSequence, tuple[int, Sequence[bytes]]] = {}
+        self._announced: dict[TokenSequence, Sequence[bytes]] = {}
 
     def __len__(self) -> int:
         return len(self._authors)
 
-    def announce(self, sequence: TokenSequence, first: int, keys: Sequence[bytes]) -> None:
-        """Note that a sequence will fill its blocks from index `first` on.
+    def announce(self, sequence: TokenSequence, keys: Sequence[bytes]) -> None:
+        """Note that a sequence will fill blocks.
 
         Args:
             sequence: who computes; it has announced nothing.
-            first: index of the first block.
-            keys: the names of that block and those after it. Blocks that another has announced
-                before stay its own.
+            keys: names of the blocks, in their order. Those that another has announced before
+                stay its own.
         """
-        self._announced[sequence] = (first, keys)
+        if keys:
+            self._announced[sequence] = keys
         for key in keys:
             self._authors.setdefault(key, sequence)
 
-    def filled(self, sequence: TokenSequence, num_full_blocks: int) -> None:
-        """Forget the blocks that a sequence has filled: its leading `num_full_blocks`."""
-        if sequence not in self._announced:
+    def filled(self, sequence: TokenSequence, num_blocks: int) -> None:
+        """Forget the next `num_blocks` blocks of a sequence: they are there now."""
+        keys = self._announced.get(sequence)
+        if keys is None:
             return
-        first, keys = self._announced[sequence]
-        num_filled = num_full_blocks - first
-        if num_filled <= 0:
-            return
-        self._forget(sequence, keys[:num_filled])
-        if num_filled >= len(keys):
+        self._forget(sequence, keys[:num_blocks])
+        self._announced[sequence] = keys[num_blocks:]
+        if len(keys) <= num_blocks:
             del self._announced[sequence]
-        else:
-            self._announced[sequence] = (num_full_blocks, keys[num_filled:])
 
     def withdraw(self, sequence: TokenSequence) -> None:
         """Forget all that a sequence has announced: it will not fill them."""
-        _, keys = self._announced.pop(sequence, (0, ()))
-        self._forget(sequence, keys)
+        self._forget(sequence, self._announced.pop(sequence, ()))
 
     def author(self, key: bytes) -> TokenSequence | None:
         """Who computes the block of that name; None if nobody does."""
         return self._authors.get(key)
+
+    def last_of_chain(self, keys: Sequence[bytes]) -> bytes | None:
+        """The last of the blocks named that is announced with all those before it; None for none.
+
+        Args:
+            keys: names of blocks that follow each other.
+        """
+        last = None
+        for key in keys:
+            if key not in self._authors:
+                break
+            last = key
+        return last
 
     def _forget(self, sequence: TokenSequence, keys: Sequence[bytes]) -> None:
         for key in keys:

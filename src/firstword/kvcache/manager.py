@@ -106,11 +106,6 @@ class KVCacheManager:
         return self.pool.num_free
 
     @property
-    def num_evicted(self) -> int:
-        """Cached blocks whose page was taken for something else so far."""
-        return self.pool.num_evicted
-
-    @property
     def usage(self) -> float:
         """Share of the blocks that sequences hold, 0 to 1."""
         return 1 - self.pool.num_free / self.num_blocks if self.num_blocks else 0.0
@@ -133,12 +128,7 @@ class KVCacheManager:
             return None
         hit = self.match_prefix(sequence)
         first, end = hit.num_tokens // self._block_size, len(sequence.token_ids) // self._block_size
-        awaited = None
-        for key in self._prefix_cache.block_keys(sequence, first, end):
-            if self.author(key) is None:
-                break
-            awaited = key
-        return awaited
+        return self._in_flight.last_of_chain(self._prefix_cache.block_keys(sequence, first, end))
 
     def author(self, key: bytes) -> TokenSequence | None:
         """Who is computing the block of that name; None if nobody is."""
@@ -193,8 +183,7 @@ class KVCacheManager:
         self._held[sequence] = held
         if self.enable_prefix_caching:
             first, end = held.num_full_blocks, len(sequence.token_ids) // self._block_size
-            keys = self._prefix_cache.block_keys(sequence, first, end)
-            self._in_flight.announce(sequence, first, keys)
+            self._in_flight.announce(sequence, self._prefix_cache.block_keys(sequence, first, end))
         return True
 
     def allocate(self, sequence: TokenSequence, num_new_tokens: int) -> bool:
@@ -312,7 +301,7 @@ class KVCacheManager:
                 for index in range(held.num_full_blocks, num_full):
                     self._prefix_cache.keep_block(i, sequence, index, held.tables[i].blocks[index])
         if num_full > held.num_full_blocks:
-            self._in_flight.filled(sequence, num_full)
+            self._in_flight.filled(sequence, num_full - held.num_full_blocks)
         held.num_full_blocks = num_full
         for i, index, block in held.snapshots:
             self._prefix_cache.keep_block(i, sequence, index, block)
