@@ -45,7 +45,7 @@ from firstword.engine.step import (
 )
 from firstword.errors import ConfigError, PromptTooLongError
 from firstword.kvcache.manager import KVCacheManager
-from firstword.kvcache.prefix_cache import PrefixHit
+from firstword.kvcache.prefix_cache import PrefixHit, TokenSequence
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Scheduler:
         self._requests: dict[str, Request] = {}
         self._waiting: list[Sequence] = []  # sorted by place_in_line
         self._running: list[Sequence] = []
-        self._in_flight: SchedulerOutput | None = None
+        self._in_flight: list[SchedulerOutput] = []  # the oldest first; two when one runs ahead
         self._num_added = 0
         self._num_steps = 0
 
@@ -181,8 +181,7 @@ class Scheduler:
             self._enqueue(heir)
 
     def _is_in_flight(self, sequence: Sequence) -> bool:
-        output = self._in_flight
-        return output is not None and any(s.sequence is sequence for s in output.scheduled)
+        return any(s.sequence is sequence for output in self._in_flight for s in output.scheduled)
 
     def _enqueue(self, sequence: Sequence) -> None:
         insort(self._waiting, sequence, key=place_in_line)
@@ -192,10 +191,12 @@ class Scheduler:
     def schedule(self) -> SchedulerOutput | None:
         """Choose the next step; `update` or `discard` must follow before the next call.
 
+        Between them, `schedule_ahead` may choose one more.
+
         Returns:
             None where there is nothing to do.
         """
-        assert self._in_flight is None, "the last step has not been updated or discarded"
+        assert not self._in_flight, "the last step has not been updated or discarded"
         ms = inf if self.step_time_budget_ms is None else self.step_time_budget_ms
         ms -= self.step_time.ms_per_step
         step = _Step(Budget(self.step_time, self.max_num_batched_tokens, ms, self.manager))
@@ -205,9 +206,40 @@ class Scheduler:
             self._continue_running(step)
             if not step.preemptions or not step.scheduled:
                 self._admit_waiting(step)
-        if step.scheduled:
-            self._in_flight = self._output(step)
-        return self._in_flight
+        if not step.scheduled:
+            return None
+        output = self._output(step)
+        self._in_flight.append(output)
+        return output
+
+    def schedule_ahead(self) -> SchedulerOutput | None:
+        """Choose the step after the one in flight, while its tokens are not known yet.
+
+        That can be done where each sequence of it gets one token and decodes on, as in most steps
+        when nobody waits. A sequence that turns out to have ended has been computed for nothing:
+        `update` ignores it. One that is certain to end, by its length, is left out.
+
+        Returns:
+            None where the tokens have to be known first, or nothing would be left to do.
+        """
+        assert len(self._in_flight) == 1, "one step must be in flight"
+        before = self._in_flight[0]
+        if self._waiting or not self.enable_kv_cache or self.manager.has_states:
+            return None
+        going_on: list[tuple[Sequence, int]] = []
+        for item in before.scheduled:
+            sequence = item.sequence
+            if sequence.is_finished:
+                continue
+            if item.samples != (sequence.index,):  # it still reads its prompt, or is forked
+                return None
+            if not sequence.ends_with_next_token(self.max_model_len):
+                going_on.append((sequence, item.start + item.num_tokens))
+        if not going_on or not all(self.manager.allocate(s, 1, start) for s, start in going_on):
+            return None
+        output = self._output_ahead(going_on)
+        self._in_flight.append(output)
+        return output
 
     def _continue_running(self, step: _Step) -> None:
         """Give every running sequence its chunk and blocks, or take its blocks away."""
@@ -293,6 +325,23 @@ class Scheduler:
             predicted_ms=self.step_time.ms_per_step + sum(costs),
         )
 
+    def _output_ahead(self, going_on: list[tuple[Sequence, int]]) -> SchedulerOutput:
+        self._num_steps += 1
+        return SchedulerOutput(
+            step=self._num_steps,
+            time=self.clock(),
+            scheduled=tuple(
+                ScheduledSequence(s, start, 1, (s.index,), self.manager.block_tables(s))
+                for s, start in going_on
+            ),
+            block_copies=(),
+            preemptions=(),
+            prefix_hits=(),
+            num_tokens=len(going_on),
+            predicted_ms=self.step_time.ms_per_step
+            + sum(self.step_time.predict(1, start) for _, start in going_on),
+        )
+
     def _scheduled(self, sequence: Sequence, size: int) -> ScheduledSequence:
         start = sequence.num_computed_tokens
         samples: tuple[int, ...] = ()
@@ -331,6 +380,7 @@ class Scheduler:
         Returns:
             One entry per sequence that got a token.
         """
+        assert output in self._in_flight[:1], "not the oldest step under way"
         self._close(output)
         updates: list[SequenceUpdate] = []
         for item in output.scheduled:
@@ -345,12 +395,15 @@ class Scheduler:
         blocks the step was to fill by a copy or has changed in place (a state), returns to its
         place in line. That is no preemption: nobody took its blocks.
         """
-        touched = self.manager.changed_in_step
+        assert output in self._in_flight[-1:], "the newest step is taken back first"
+        runs_ahead = len(self._in_flight) > 1  # then it has no copies, and nobody began in it
+        touched = set[TokenSequence]() if runs_ahead else self.manager.changed_in_step
         began = {sequence for sequence, _ in output.prefix_hits}
         self._close(output)
         for sequence in (item.sequence for item in output.scheduled):
             if sequence.is_finished or not self.enable_kv_cache:
-                self.manager.free(sequence, keep_tail=False)
+                if not self._is_in_flight(sequence):
+                    self.manager.free(sequence, keep_tail=False)
             elif sequence in began or sequence in touched:
                 self.manager.free(sequence, keep_tail=False)
                 self._running.remove(sequence)
@@ -358,19 +411,23 @@ class Scheduler:
                 self._enqueue(sequence)
 
     def _close(self, output: SchedulerOutput) -> None:
-        assert output is self._in_flight, "not the step under way"
-        self._in_flight = None
-        self.manager.end_step()
+        is_oldest = output is self._in_flight[0]
+        self._in_flight.remove(output)
+        if is_oldest:
+            self.manager.end_step()
 
     def _advance(
         self, item: ScheduledSequence, sampled: Mapping[tuple[str, int], int]
     ) -> Iterable[SequenceUpdate]:
         sequence, request = item.sequence, item.sequence.request
-        sequence.num_computed_tokens = item.start + item.num_tokens
+        # A step that ran ahead of a sequence's end may have computed more than its tokens.
+        end = min(item.start + item.num_tokens, sequence.num_tokens)
+        sequence.num_computed_tokens = end
         sequence.has_run = True
         self.manager.commit(sequence)
         if sequence.is_finished:  # while the step ran; what it computed is kept
-            self.manager.free(sequence)
+            if not self._is_in_flight(sequence):
+                self.manager.free(sequence)
             return []
         samples = [s for s in request.sequences if s.index in item.samples and not s.is_finished]
         for sample in samples:
@@ -416,8 +473,7 @@ class Scheduler:
         assert all(s.status is SequenceStatus.RUNNING for s in self._running)
         assert all(s.num_computed_tokens == 0 for s in self._waiting)
         assert all(s.num_pending_tokens > 0 for s in queued)
-        in_flight = self._in_flight.scheduled if self._in_flight else ()
         holders = set(self._running) if self.enable_kv_cache else set()
-        holders |= {item.sequence for item in in_flight}
+        holders |= {item.sequence for output in self._in_flight for item in output.scheduled}
         assert self.manager.holders == holders, "blocks are held by the wrong sequences"
         self.manager.check_invariants()
