@@ -20,12 +20,14 @@ from firstword.engine.reporter import Reporter
 from firstword.engine.request import Request, Sequence
 from firstword.engine.runner import Runner
 from firstword.engine.scheduler import Scheduler
+from firstword.engine.sequence_sampling import SequenceSampling
 from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepTime
-from firstword.errors import ConfigError, PromptTooLongError, SamplingError
+from firstword.errors import ConfigError, GrammarError, PromptTooLongError, SamplingError
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.spec import KVCacheSpec, kv_bytes
 from firstword.ops.cost import Cost
-from firstword.sampling.params import SamplingParams
+from firstword.sampling.constraint import TokenConstraint
+from firstword.sampling.params import Grammar, SamplingParams
 from firstword.trace.recorder import NullRecorder, Recorder
 
 SampleKey = tuple[str, int]  # request id and sample index
@@ -44,6 +46,8 @@ class EngineModel:
         num_blocks: blocks of the KV pool.
         cost_of: FLOPs and bytes of a batch, for the events; None leaves them 0.
         step_time: predicts the time of a step, for the scheduler's budget.
+        compile_grammar: makes the state at the beginning of a grammar; any thread may call it.
+            None where answers cannot be held to one.
     """
 
     vocab_size: int
@@ -54,6 +58,7 @@ class EngineModel:
     num_blocks: int
     cost_of: Callable[[ForwardBatch], Cost] | None = None
     step_time: StepTime = field(default_factory=StepTime)
+    compile_grammar: Callable[[Grammar], TokenConstraint] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,7 @@ class _Live:
 
     request: Request
     params: SamplingParams
+    sampling: tuple[SequenceSampling, ...]  # one for each sample
     arrival: float
     first_token: float | None = None
     last_token: float | None = None
@@ -159,6 +165,7 @@ class Engine:
             CapacityError: it could not run even alone in the KV pool.
             ConfigError: an empty prompt, a token id that the model does not have (in the prompt
                 or the parameters), or an id in use.
+            GrammarError: the answer cannot be held to the grammar.
         """
         self._check(request_id, prompt_token_ids)
         params.check_vocabulary(self.model.vocab_size)
@@ -178,9 +185,10 @@ class Engine:
             salt=options.salt,
             arrival_time=arrival,
         )
+        sampling = self._sampling(request, params)
         num_waiting = self.scheduler.num_waiting
         self.scheduler.add(request)
-        self._live[request_id] = _Live(request, params, arrival)
+        self._live[request_id] = _Live(request, params, sampling, arrival)
         self._reporter.queued(request, params, num_waiting)
 
     def _check(self, request_id: str, prompt_token_ids: SequenceOf[int]) -> None:
@@ -211,7 +219,21 @@ class Engine:
 
     def _stop_ids(self, params: SamplingParams) -> frozenset[int]:
         own = frozenset(params.stop_token_ids)
-        return own if params.ignore_eos else own | self.model.eos_token_ids
+        # A grammar says itself where the answer may end.
+        ignores_eos = params.ignore_eos and params.grammar is None
+        return own if ignores_eos else own | self.model.eos_token_ids
+
+    def _sampling(self, request: Request, params: SamplingParams) -> tuple[SequenceSampling, ...]:
+        if params.grammar is None:
+            return tuple(SequenceSampling(sequence, params) for sequence in request.sequences)
+        if self.model.compile_grammar is None:
+            raise GrammarError(
+                "this engine has nothing to hold answers to a grammar with: leave the grammar out"
+            )
+        start = self.model.compile_grammar(params.grammar)
+        return tuple(
+            SequenceSampling(sequence, params, start.fork()) for sequence in request.sequences
+        )
 
     def seed_of(self, request_id: str) -> int:
         """The seed in force for a request in flight."""
@@ -272,9 +294,9 @@ class Engine:
             start = self.clock()
             self._reporter.scheduled(output, start)
             scheduled = {item.sequence.request.request_id for item in output.scheduled}
-            params = {i: self._live[i].params for i in scheduled}
+            sampling = {i: self._live[i].sampling for i in scheduled}
             num_candidates = self.config.num_top_logprobs
-            step = build_step(output, self.model.kv, params, num_candidates)
+            step = build_step(output, self.model.kv, sampling, num_candidates)
             result = self.runner.collect(self.runner.submit(step))
             outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
             self._end_failed(outcomes)
@@ -283,6 +305,7 @@ class Engine:
             raise
         sampled = {k: t for k, t in outcomes.items() if isinstance(t, SampledToken)}
         updates = self.scheduler.update(output, {k: t.token_id for k, t in sampled.items()})
+        updates = tuple(map(self._end_at_grammar, updates))
         # Before anybody is told of the step: a listener may raise, or take its time.
         self._undelivered += [_output_of(update, sampled) for update in updates]
         now = self.clock()
@@ -304,10 +327,20 @@ class Engine:
         """End the requests of rows that gave no token; the others in the step go on."""
         for (request_id, index), outcome in outcomes.items():
             if isinstance(outcome, SamplingError):
+                error = self._live[request_id].sampling[index].error or outcome
                 self._undelivered.append(
-                    SequenceOutput(request_id, index, -1, 0.0, (), "abort", None, error=outcome)
+                    SequenceOutput(request_id, index, -1, 0.0, (), "abort", None, error=error)
                 )
                 self.abort(request_id)
+
+    def _end_at_grammar(self, update: SequenceUpdate) -> SequenceUpdate:
+        """End a sequence whose grammar leaves nothing to add; its last token counts."""
+        sequence = update.sequence
+        live = self._live[sequence.request.request_id]
+        if update.finished or not live.sampling[sequence.index].advance():
+            return update
+        self.scheduler.finish(sequence, "stop")
+        return replace(update, finished=True)
 
     def _calibrate(self, output: SchedulerOutput, result: StepResult) -> None:
         """Let predictions follow what steps take, where a time budget makes use of them."""
