@@ -168,6 +168,17 @@ class SampleStatus(Enum):
     UNKNOWN_TOKEN = 3
     MASK_SIZE = 4
 
+class Penalties:
+    def __init__(
+        self,
+        *,
+        token_ids: NDArray[np.int32],
+        counts: NDArray[np.int32],
+        repetition: float,
+        frequency: float,
+        presence: float,
+    ) -> None: ...
+
 class Strategy:
     def __init__(
         self,
@@ -183,6 +194,7 @@ class Strategy:
         bias: Sequence[float],
         allowed: NDArray[np.uint32] | None,
         num_candidates: int,
+        penalties: Penalties | None,
     ) -> None: ...
 
 class Outcome:

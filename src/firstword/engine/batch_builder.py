@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from firstword.batch import CopySpan, ForwardBatch, Int32Array, SamplingRow, StepInput
-from firstword.engine.request import Sequence
+from firstword.engine.sequence_sampling import SequenceSampling
 from firstword.engine.step import SchedulerOutput
 from firstword.kvcache.spec import KVCacheSpec
-from firstword.sampling.params import SamplingParams
 
 
 def build_step(
     output: SchedulerOutput,
     spec: KVCacheSpec,
-    params: Mapping[str, SamplingParams],
+    sampling: Mapping[str, Sequence[SequenceSampling]],
     num_candidates: int = 0,
 ) -> StepInput:
     """One step's input.
@@ -24,16 +23,13 @@ def build_step(
     Args:
         output: what the scheduler decided.
         spec: the KV groups.
-        params: sampling parameters, seed resolved, by request id.
+        sampling: how tokens are chosen, by request id, one for each of its samples.
         num_candidates: least number of candidates recorded with every token.
     """
     rows: list[SamplingRow] = []
     for item in output.scheduled:
-        request_params = params[item.sequence.request.request_id]
-        rows += [
-            _sampling_row(item.sequence, index, request_params, num_candidates)
-            for index in item.samples
-        ]
+        samples = sampling[item.sequence.request.request_id]
+        rows += [samples[index].row(num_candidates) for index in item.samples]
     return StepInput(build_batch(output, spec), tuple(rows))
 
 
@@ -85,22 +81,3 @@ def _slots(output: SchedulerOutput, spec: KVCacheSpec, group: int) -> Int32Array
             slots += [table[p // size] * size + p % size for p in range(item.start, end)]
     assert min(slots, default=0) >= 0, "a position to compute has no block"
     return np.array(slots, np.int32)
-
-
-def _sampling_row(
-    sequence: Sequence, sample_index: int, params: SamplingParams, num_candidates: int
-) -> SamplingRow:
-    request = sequence.request
-    too_early = sequence.num_output_tokens < request.min_tokens
-    assert params.seed is not None  # the engine resolves it before the request is queued
-    return SamplingRow(
-        temperature=params.temperature,
-        top_k=params.top_k,
-        top_p=params.top_p,
-        seed=params.seed,
-        position=sequence.num_tokens,
-        sample_index=sample_index,
-        banned_token_ids=tuple(sorted(request.stop_token_ids)) if too_early else (),
-        logit_bias=tuple(sorted(params.logit_bias.items())),
-        num_top_logprobs=max(params.logprobs or 0, num_candidates),
-    )

@@ -20,13 +20,15 @@ from firstword.engine.reporter import Reporter
 from firstword.engine.request import Request, Sequence
 from firstword.engine.runner import Runner
 from firstword.engine.scheduler import Scheduler
+from firstword.engine.sequence_sampling import SequenceSampling
 from firstword.engine.stats import EngineStats
 from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepTime
-from firstword.errors import ConfigError, PromptTooLongError, SamplingError
+from firstword.errors import ConfigError, GrammarError, PromptTooLongError, SamplingError
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.spec import KVCacheSpec, kv_bytes
 from firstword.ops.cost import Cost
-from firstword.sampling.params import SamplingParams
+from firstword.sampling.constraint import TokenConstraint
+from firstword.sampling.params import Grammar, SamplingParams
 from firstword.trace.recorder import NullRecorder, Recorder
 
 _LONG_MS = 50.0
@@ -48,6 +50,8 @@ class EngineModel:
         num_blocks: blocks of the KV pool.
         cost_of: FLOPs and bytes of a batch, for the events; None leaves them 0.
         step_time: predicts the time of a step, for the scheduler's budget.
+        compile_grammar: makes the state at the beginning of a grammar; any thread may call it.
+            None where answers cannot be held to one.
     """
 
     vocab_size: int
@@ -58,6 +62,7 @@ class EngineModel:
     num_blocks: int
     cost_of: Callable[[ForwardBatch], Cost] | None = None
     step_time: StepTime = field(default_factory=StepTime)
+    compile_grammar: Callable[[Grammar], TokenConstraint] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,10 +89,12 @@ class Prepared:
     Args:
         request: its sequences.
         params: its parameters in force.
+        sampling: how tokens are chosen, one for each sequence.
     """
 
     request: Request
     params: SamplingParams
+    sampling: tuple[SequenceSampling, ...]
 
 
 @dataclass
@@ -96,6 +103,7 @@ class _Live:
 
     request: Request
     params: SamplingParams
+    sampling: tuple[SequenceSampling, ...]  # one for each sample
     arrival: float
     started: float | None = None
     first_token: float | None = None
@@ -202,6 +210,7 @@ class Engine:
             CapacityError: it could not run even alone in the KV pool.
             ConfigError: an empty prompt, a token id that the model does not have (in the prompt
                 or the parameters), or an id in use.
+            GrammarError: the answer cannot be held to the grammar.
         """
         return self.enqueue(self.prepare(request_id, prompt_token_ids, params, options))
 
@@ -235,7 +244,7 @@ class Engine:
             arrival_time=self.clock() if options.arrival is None else options.arrival,
         )
         self.kv.name_blocks(request.sequences[0])
-        return Prepared(request, params)
+        return Prepared(request, params, self._sampling(request, params))
 
     def enqueue(self, prepared: Prepared) -> SamplingParams:
         """Queue a prepared request; returns the parameters in force.
@@ -251,7 +260,9 @@ class Engine:
             )
         num_waiting = self.scheduler.num_waiting
         self.scheduler.add(request)
-        self._live[request.request_id] = _Live(request, params, request.arrival_time)
+        self._live[request.request_id] = _Live(
+            request, params, prepared.sampling, request.arrival_time
+        )
         self._reporter.queued(request, params, num_waiting)
         return params
 
@@ -281,7 +292,21 @@ class Engine:
 
     def _stop_ids(self, params: SamplingParams) -> frozenset[int]:
         own = frozenset(params.stop_token_ids)
-        return own if params.ignore_eos else own | self.model.eos_token_ids
+        # A grammar says itself where the answer may end.
+        ignores_eos = params.ignore_eos and params.grammar is None
+        return own if ignores_eos else own | self.model.eos_token_ids
+
+    def _sampling(self, request: Request, params: SamplingParams) -> tuple[SequenceSampling, ...]:
+        if params.grammar is None:
+            return tuple(SequenceSampling(sequence, params) for sequence in request.sequences)
+        if self.model.compile_grammar is None:
+            raise GrammarError(
+                "this engine has nothing to hold answers to a grammar with: leave the grammar out"
+            )
+        start = self.model.compile_grammar(params.grammar)
+        return tuple(
+            SequenceSampling(sequence, params, start.fork()) for sequence in request.sequences
+        )
 
     def abort(self, request_id: str) -> None:
         """End a request now and give its blocks back; unknown ids are ignored."""
@@ -412,8 +437,8 @@ class Engine:
         try:
             start = self.clock()
             self._reporter.scheduled(output, start)
-            params = self._begin(output, start)
-            step = build_step(output, self.model.kv, params, self.config.num_top_logprobs)
+            sampling = self._begin(output, start)
+            step = build_step(output, self.model.kv, sampling, self.config.num_top_logprobs)
             result = self.runner.collect(self.runner.submit(step))
             self._measure_gap(result)
             outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
@@ -426,6 +451,7 @@ class Engine:
             self._under_way = None
         sampled = {k: t for k, t in outcomes.items() if isinstance(t, SampledToken)}
         updates = self.scheduler.update(output, {k: t.token_id for k, t in sampled.items()})
+        updates = tuple(map(self._end_at_grammar, updates))
         # Before anybody is told of the step: a listener may raise, or take its time.
         self._undelivered += [self._output_of(update, sampled) for update in updates]
         now = self.clock()
@@ -451,22 +477,24 @@ class Engine:
         if before is not None and result.native_ms is not None:
             self.gap_ms = (now - before) * 1e3 - result.native_ms
 
-    def _begin(self, output: SchedulerOutput, now: float) -> dict[str, SamplingParams]:
-        """Note what starts; returns the parameters of the requests in the step."""
-        params: dict[str, SamplingParams] = {}
+    def _begin(
+        self, output: SchedulerOutput, now: float
+    ) -> dict[str, tuple[SequenceSampling, ...]]:
+        """Note what starts; returns how the requests in the step choose their tokens."""
+        sampling: dict[str, tuple[SequenceSampling, ...]] = {}
         for item in output.scheduled:
             request_id = item.sequence.request.request_id
             live = self._live[request_id]
             live.started = now if live.started is None else live.started
-            params[request_id] = live.params
-        self._under_way = _UnderWay(frozenset(params), now, output.predicted_ms)
+            sampling[request_id] = live.sampling
+        self._under_way = _UnderWay(frozenset(sampling), now, output.predicted_ms)
         counters = self._counters
         counters.num_preemptions += len(output.preemptions)
         for sequence, hit in output.prefix_hits:
             if sequence.num_preemptions == 0:
                 counters.num_prompt_tokens += sequence.num_prompt_tokens
                 counters.num_cached_tokens += hit.num_tokens
-        return params
+        return sampling
 
     def _output_of(
         self, update: SequenceUpdate, sampled: dict[SampleKey, SampledToken]
@@ -482,16 +510,27 @@ class Engine:
             finish_reason=sequence.finish_reason if update.finished else None,
             stop_reason=None if stop in self.model.eos_token_ids else stop,
             probability=token.probability,
+            ended_by_token=update.finished and stop is not None,
         )
 
     def _end_failed(self, outcomes: dict[SampleKey, SampledToken | SamplingError]) -> None:
         """End the requests of rows that gave no token; the others in the step go on."""
         for (request_id, index), outcome in outcomes.items():
             if isinstance(outcome, SamplingError):
+                error = self._live[request_id].sampling[index].error or outcome
                 self._undelivered.append(
-                    SequenceOutput(request_id, index, -1, 0.0, (), "abort", None, error=outcome)
+                    SequenceOutput(request_id, index, -1, 0.0, (), "abort", None, error=error)
                 )
                 self.abort(request_id)
+
+    def _end_at_grammar(self, update: SequenceUpdate) -> SequenceUpdate:
+        """End a sequence whose grammar leaves nothing to add; its last token counts."""
+        sequence = update.sequence
+        live = self._live[sequence.request.request_id]
+        if update.finished or not live.sampling[sequence.index].advance():
+            return update
+        self.scheduler.finish(sequence, "stop")
+        return replace(update, finished=True)
 
     def _calibrate(self, output: SchedulerOutput, result: StepResult) -> None:
         """Let predictions follow what steps take, where a time budget makes use of them."""

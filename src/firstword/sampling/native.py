@@ -10,7 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 
 import firstword._native as _native
-from firstword.batch import Candidate, Float32Array, Int32Array, SampledToken, SamplingRow
+from firstword.batch import (
+    Candidate,
+    Float32Array,
+    Int32Array,
+    PenaltyTable,
+    SampledToken,
+    SamplingRow,
+)
 from firstword.errors import SamplingError
 from firstword.sampling.sampler import (
     mask_size_error,
@@ -79,6 +86,17 @@ def _strategy(row: SamplingRow) -> _native.Strategy:
         bias=[value for _, value in row.logit_bias],
         allowed=None if allowed is None else np.ascontiguousarray(allowed, dtype=np.uint32),
         num_candidates=row.num_top_logprobs,
+        penalties=None if row.penalties is None else _penalties(row.penalties),
+    )
+
+
+def _penalties(table: PenaltyTable) -> _native.Penalties:
+    return _native.Penalties(
+        token_ids=table.token_ids,
+        counts=table.counts,
+        repetition=table.repetition,
+        frequency=table.frequency,
+        presence=table.presence,
     )
 
 
