@@ -39,13 +39,21 @@ class NativeResult:
             view: the next step overwrites it.
         rows: [R] which of them each entry of the batch's `logits_indices` is.
         outcomes: per strategy, its token.
-        sampling_ms: milliseconds of `native_ms` that it took to choose them.
+        sampling_ms: milliseconds of the call that it took to choose them.
+        span: when the call began and ended, in seconds of `time.perf_counter`.
     """
 
     values: Float32Array
     rows: Int32Array
     outcomes: Sequence[_native.Outcome]
     sampling_ms: float
+    span: tuple[float, float]
+
+    @property
+    def milliseconds(self) -> float:
+        """Of the whole call."""
+        start, end = self.span
+        return (end - start) * 1e3
 
 
 class NativeModel:
@@ -116,16 +124,21 @@ class NativeModel:
             strategies,
             is_main,
         )
-        self.native_ms = (time.perf_counter() - start) * 1e3
+        end = time.perf_counter()
+        self.native_ms = (end - start) * 1e3
         if sampled is None:
             raise StepStoppedError("the step was stopped before its end: run its sequences again")
         outcomes, seconds = sampled
         values = self._native.floats(buffer, len(wanted), self.vocab_size)
-        return NativeResult(values, rows, outcomes, seconds * 1e3)
+        return NativeResult(values, rows, outcomes, seconds * 1e3, (start, end))
 
     def stop(self) -> None:
-        """End the running step within 100 ms; it raises StepStoppedError. For other threads."""
+        """End the running step, or else the next, within 100 ms; it raises StepStoppedError."""
         self._native.stop()
+
+    def clear_stop(self) -> None:
+        """Forget a stop that no step has ended at; not while a step runs."""
+        self._native.clear_stop()
 
     def reserve(self, num_tokens: int, num_logits: int) -> None:
         """Take the scratch memory for steps of this size now."""
