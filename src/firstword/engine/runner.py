@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
@@ -17,14 +18,21 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from firstword.batch import Float32Array, ForwardBatch, SampledToken, StepInput, StepResult
+from firstword.batch import (
+    Float32Array,
+    Int32Array,
+    SampledToken,
+    SamplingRow,
+    StepInput,
+    StepResult,
+)
 from firstword.models.registry import Model
 from firstword.ops.protocol import KVPool
 from firstword.sampling.sampler import sample_each
 
 if TYPE_CHECKING:
     from firstword.ops.native_kv import NativeKVPool
-    from firstword.ops.native_plan import NativeModel, NativeResult
+    from firstword.ops.native_plan import NativeModel, NativeResult, PreparedStep
 
 
 class Runner(Protocol):
@@ -117,8 +125,10 @@ class NativeRunner:
     runs_ahead = True
 
     def __init__(self, model: NativeModel, kv: NativeKVPool) -> None:
-        self.model = model
-        self._calls = _Calls(model, kv)
+        from firstword.sampling import native  # only where the module is compiled
+
+        self.model, self._kv, self._sampling = model, kv, native
+        self._calls = _Calls(model)
         self._next_handle = 0
         self._pending: deque[tuple[int, StepInput]] = deque()
         self._is_started = False
@@ -131,8 +141,10 @@ class NativeRunner:
             # The thread knows nothing of the runner: it ends with it, and its memory with it.
             weakref.finalize(self, self._calls.steps.put, None)
         handle, self._next_handle = self._next_handle, self._next_handle + 1
+        strategies = self._sampling.native_strategies(step.sampling)
+        prepared = self.model.prepare(step.batch, self._kv, strategies)
         self._pending.append((handle, step))
-        self._calls.steps.put(step)
+        self._calls.steps.put((prepared, step.sampling))
         return handle
 
     def collect(self, handle: int) -> StepResult:
@@ -150,7 +162,7 @@ class NativeRunner:
             raise call
         start = time.perf_counter()
         native = call.native
-        sampled = self._calls.sampling.sampled_tokens(
+        sampled = self._sampling.sampled_tokens(
             native.outcomes, step.sampling, call.logits, self.model.vocab_size
         )
         return StepResult(
@@ -195,20 +207,18 @@ class _Calls:
 
     Args:
         model: a planned network of the compiled backend.
-        kv: its KV pool.
 
     Attributes:
-        steps: what to run; None ends the thread.
+        steps: what to run, and how its tokens are chosen; None ends the thread.
         results: what came of each, in their order.
     """
 
-    def __init__(self, model: NativeModel, kv: NativeKVPool) -> None:
+    def __init__(self, model: NativeModel) -> None:
         from firstword.sampling import native  # only where the module is compiled
 
-        self.sampling = native
-        self.steps: SimpleQueue[StepInput | None] = SimpleQueue()
+        self.steps: SimpleQueue[tuple[PreparedStep, Sequence[SamplingRow]] | None] = SimpleQueue()
         self.results: SimpleQueue[_Call | BaseException] = SimpleQueue()
-        self._model, self._kv = model, kv
+        self._model, self._wanted_logits = model, native.wanted_logits
         self._last_tokens = np.empty(0, np.int32)
 
     def run(self) -> None:
@@ -216,11 +226,11 @@ class _Calls:
         ended: float | None = None
         while True:
             follows = not self.steps.empty()
-            step = self.steps.get()
-            if step is None:
+            item = self.steps.get()
+            if item is None:
                 return
             try:
-                call = self._call(step, ended if follows else None)
+                call = self._call(*item, ended if follows else None)
             except BaseException as error:
                 ended = None
                 self.results.put(error)
@@ -228,25 +238,24 @@ class _Calls:
                 ended = call.native.span[1]
                 self.results.put(call)
 
-    def _call(self, step: StepInput, ended: float | None) -> _Call:
-        batch = self._with_tokens(step.batch)
-        strategies = self.sampling.native_strategies(step.sampling)
-        native = self._model.run(batch, self._kv, strategies)
+    def _call(
+        self, prepared: PreparedStep, sampling: Sequence[SamplingRow], ended: float | None
+    ) -> _Call:
+        self._fill_in_tokens(prepared.token_ids)
+        native = self._model.run_prepared(prepared)
         self._last_tokens = np.array([outcome.token for outcome in native.outcomes], np.int32)
-        rows = native.rows[: len(step.sampling)]
+        rows = native.rows[: len(sampling)]
         return _Call(
             native,
-            self.sampling.wanted_logits(native.values, rows, step.sampling),
+            self._wanted_logits(native.values, rows, sampling),
             None if ended is None else (native.span[0] - ended) * 1e3,
         )
 
-    def _with_tokens(self, batch: ForwardBatch) -> ForwardBatch:
-        """The batch with the tokens just sampled in place of references to them."""
-        ids = batch.token_ids
-        if ids[0] >= 0:  # a step that runs ahead refers to the one before in all its rows
-            return batch
-        # A row without a token has ended its request: what is computed for it is dropped.
-        return replace(batch, token_ids=np.maximum(self._last_tokens[-ids - 1], 0))
+    def _fill_in_tokens(self, ids: Int32Array) -> None:
+        """Put the tokens just sampled in place of references to them."""
+        if ids[0] < 0:  # a step that runs ahead refers to the one before in all its rows
+            # A row without a token has ended its request: what is computed for it is dropped.
+            np.maximum(self._last_tokens[-ids - 1], 0, out=ids)
 
 
 def resolve_token_ids(step: StepInput, last: StepResult | None) -> StepInput:
