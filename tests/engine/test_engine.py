@@ -277,7 +277,7 @@ def test_an_interrupted_step_computes_its_positions_once_more() -> None:
         it.engine.step()
     it.runner.before = lambda step: None
     assert it.run()["a"] == [11, 12, 13]
-    # What was computed before stays; only the interrupted step is computed again.
+    # What was computed before is still there.
     assert [step.batch.num_tokens for step in it.runner.steps] == [10, 1, 1, 1]
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from firstword.batch import ForwardBatch, SampledToken, StepResult
 from firstword.config import EngineConfig
+from firstword.engine.admission import QUEUED_TOKENS_PER_POOL_TOKEN, QueueLimits
 from firstword.engine.calibration import Calibration
 from firstword.engine.outputs import PromptProgress, RequestMetrics, SequenceOutput
 from firstword.engine.pipeline import Launched, Pipeline
@@ -162,6 +163,11 @@ class Engine:
             max_num_batched_tokens=config.max_num_batched_tokens,
             step_time_budget_ms=config.step_time_budget_ms,
             step_time=model.step_time,
+            limits=QueueLimits(
+                config.max_queued_requests,
+                config.max_queued_tokens
+                or QUEUED_TOKENS_PER_POOL_TOKEN * model.num_blocks * model.kv.block_size,
+            ),
             enable_kv_cache=config.enable_kv_cache,
             clock=clock,
         )
@@ -207,6 +213,7 @@ class Engine:
         Raises:
             PromptTooLongError: the prompt leaves no room in the context.
             CapacityError: it could not run even alone in the KV pool.
+            QueueFullError: too much waits already.
             ConfigError: an empty prompt, a token id that the model does not have (in the prompt
                 or the parameters), or an id in use.
             GrammarError: the answer cannot be held to the grammar.
@@ -552,11 +559,9 @@ class Engine:
         return replace(update, finished=True)
 
     def _calibrate(self, output: SchedulerOutput, result: StepResult) -> None:
-        """Let predictions follow what steps take, where a time budget makes use of them."""
-        if self.config.step_time_budget_ms is not None:
-            actual = result.forward_ms + result.sampling_ms
-            self._calibration.observe(output.num_tokens, output.predicted_ms, actual)
-            self.scheduler.step_time = self._calibration.step_time
+        """Let predictions follow what steps take."""
+        self._calibration.observe(output.load, result.forward_ms + result.sampling_ms)
+        self.scheduler.step_time = self._calibration.step_time
 
     def _account(
         self, output: SchedulerOutput, updates: SequenceOf[SequenceUpdate], now: float

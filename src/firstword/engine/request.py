@@ -153,6 +153,11 @@ class Sequence:
         """Whether it keeps its blocks while there is any other to take from."""
         return self.num_output_tokens < self.protected_until
 
+    @property
+    def ran_before(self) -> bool:
+        """Whether it has run and lost its blocks, where it waits."""
+        return self.has_run or self.num_preemptions > 0
+
     def preempt(self) -> None:
         """Note that it has lost all its blocks."""
         self.status = SequenceStatus.PREEMPTED

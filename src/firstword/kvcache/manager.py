@@ -25,6 +25,7 @@ from functools import cached_property
 
 from firstword.errors import CapacityError
 from firstword.kvcache.block_pool import NO_BLOCK, BlockPool
+from firstword.kvcache.in_flight import InFlightBlocks
 from firstword.kvcache.prefix_cache import PrefixCache, PrefixHit, TokenSequence
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
 
@@ -91,6 +92,7 @@ class KVCacheManager:
         self.pool = BlockPool(num_blocks)
         self.enable_prefix_caching = enable_prefix_caching
         self._prefix_cache = PrefixCache(spec, self.pool, extra_key)
+        self._in_flight = InFlightBlocks()
         self._held: dict[TokenSequence, _Held] = {}
         self._copies: list[BlockCopy] = []
 
@@ -103,11 +105,6 @@ class KVCacheManager:
     def num_free_blocks(self) -> int:
         """Blocks that no sequence holds."""
         return self.pool.num_free
-
-    @property
-    def num_evicted(self) -> int:
-        """Cached blocks whose page was taken for something else so far."""
-        return self.pool.num_evicted
 
     @cached_property
     def has_states(self) -> bool:
@@ -127,6 +124,21 @@ class KVCacheManager:
     def match_prefix(self, sequence: TokenSequence) -> PrefixHit:
         """Find the longest cached prefix of a sequence, one token short of it; nothing changes."""
         return self._prefix_cache.match(sequence) if self.enable_prefix_caching else PrefixHit()
+
+    def awaited_block(self, sequence: TokenSequence) -> bytes | None:
+        """Name the last block beyond what is cached that another sequence computes, None for none.
+
+        It is worth waiting for as long as it has an `author`: the same would be computed twice.
+        """
+        if not len(self._in_flight):
+            return None
+        hit = self.match_prefix(sequence)
+        first, end = hit.num_tokens // self._block_size, len(sequence.token_ids) // self._block_size
+        return self._in_flight.last_of_chain(self._prefix_cache.block_keys(sequence, first, end))
+
+    def author(self, key: bytes) -> TokenSequence | None:
+        """Who is computing the block of that name; None if nobody is."""
+        return self._in_flight.author(key)
 
     def name_blocks(self, sequence: TokenSequence) -> None:
         """Compute the keys of a sequence's full blocks, which are kept with it.
@@ -175,6 +187,9 @@ class KVCacheManager:
             self._release(held)
             return False
         self._held[sequence] = held
+        if self.enable_prefix_caching:
+            first, end = held.num_full_blocks, len(sequence.token_ids) // self._block_size
+            self._in_flight.announce(sequence, self._prefix_cache.block_keys(sequence, first, end))
         return True
 
     def allocate(
@@ -299,6 +314,8 @@ class KVCacheManager:
             if group.kind != "state" and self.enable_prefix_caching:
                 for index in range(held.num_full_blocks, num_full):
                     self._prefix_cache.keep_block(i, sequence, index, held.tables[i].blocks[index])
+        if num_full > held.num_full_blocks:
+            self._in_flight.filled(sequence, num_full - held.num_full_blocks)
         held.num_full_blocks = num_full
         for i, index, block in held.snapshots:
             self._prefix_cache.keep_block(i, sequence, index, block)
@@ -345,6 +362,7 @@ class KVCacheManager:
         held = self._held.pop(sequence, None)
         if held is None:
             return
+        self._in_flight.withdraw(sequence)
         if keep_tail and self.enable_prefix_caching:
             self._cache_tail(sequence, held)
         self._release(held)
