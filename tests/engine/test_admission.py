@@ -18,7 +18,8 @@ def driver(max_requests: int, max_tokens: int = 10_000) -> Driver:
 
 
 def add(driver: Driver, name: str, num_tokens: int = 5, key: str = "") -> None:
-    driver.scheduler.add(Request(name, (1,) * num_tokens, 2, key=key))
+    first = 100 * ord(name[0])
+    driver.scheduler.add(Request(name, tuple(range(first, first + num_tokens)), 2, key=key))
 
 
 def test_one_more_than_may_wait_is_refused_and_told_when_to_come_back() -> None:
