@@ -34,6 +34,7 @@ from firstword.plan.memory import PoolPlan, PoolRequest, plan_pool
 from firstword.processor import Message, Processor, Prompt
 from firstword.sampling.params import SamplingParams
 from firstword.text.chat_template import ChatTemplate
+from firstword.text.grammar import GrammarCompiler
 from firstword.text.tokenizer import Tokenizer
 from firstword.text.vocabulary_cache import open_tokenizer
 from firstword.trace import events
@@ -137,8 +138,8 @@ class LLM:
             One output per prompt, in their order.
 
         Raises:
-            PromptTooLongError, ConfigError, CapacityError: a prompt or parameter is refused;
-                nothing has run then.
+            PromptTooLongError, ConfigError, CapacityError, GrammarError: a prompt or parameter is
+                refused; nothing has run then.
         """
         batch: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
         return self._run_all(batch, _one_each(params, len(batch)))
@@ -330,6 +331,7 @@ def _engine_model(
         step_time=(
             nominal_step_time(cost_of, len(loaded.spec.groups)) if has_time_budget else StepTime()
         ),
+        compile_grammar=GrammarCompiler(tokenizer, config.vocab_size).compile,
     )
 
 

@@ -159,7 +159,8 @@ class Processor:
             self.tokenizer,
             params.stop,
             skip_special=params.skip_special_tokens,
-            keep_leading_space=not prompt.is_chat,
+            # An answer held to a grammar is just what the grammar saw.
+            keep_leading_space=not prompt.is_chat or params.grammar is not None,
         )
 
     def abort(self, request_id: str) -> None:
