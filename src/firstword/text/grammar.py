@@ -161,7 +161,6 @@ class GrammarCompiler:
         # Typed as the library's own wrapper, whose attributes it has.
         return LLTokenizer(
             vocabulary,  # type: ignore[arg-type]
-            n_vocab=self._vocab_size,
             eos_token=ends,
         )
 
@@ -171,7 +170,7 @@ class MatcherConstraint:
 
     Args:
         matcher: its own.
-        num_words: ceil(V / 32); the library's masks may have one more.
+        num_words: ceil(V / 32); the library's masks are as long as the tokenizer's vocabulary.
     """
 
     def __init__(self, matcher: LLMatcher, num_words: int) -> None:
@@ -179,10 +178,12 @@ class MatcherConstraint:
 
     def mask(self) -> NDArray[np.uint32]:
         """The tokens that may come next: see `TokenConstraint`."""
-        words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
+        found = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)[: self._num_words]
         if self._matcher.is_error():
             self._fail()
-        return words[: self._num_words]
+        words = np.zeros(self._num_words, np.uint32)
+        words[: len(found)] = found
+        return words
 
     def accept(self, token_id: int) -> None:
         """Take in the token that came: see `TokenConstraint`."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from firstword.errors import GrammarError
 
 MAX_DEPTH = 64
-"""Levels of nested objects and lists in a schema."""
+"""Parts of the longest JSON pointer to a schema; an object in another takes two."""
 
 FORMATS = frozenset(
     "date-time time date duration email hostname ipv4 ipv6 uuid uri".split()  # the library's
@@ -141,7 +141,7 @@ def _check_pattern(value: object, pointer: str) -> None:
 
 
 def _check_format(value: object, pointer: str) -> None:
-    if value not in FORMATS:
+    if not isinstance(value, str) or value not in FORMATS:
         raise GrammarError(
             f"the format {_shown(value)} cannot be enforced: use one of "
             f"{', '.join(sorted(FORMATS))}, or a pattern",
