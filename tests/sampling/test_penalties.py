@@ -37,6 +37,14 @@ def test_there_is_no_table_before_anything_has_occurred() -> None:
     assert TokenCounts(PARAMS, 2).table([1, 2]) is None
 
 
+def test_tables_grow_with_the_vocabulary_in_use() -> None:
+    counts = TokenCounts(ALL, 0)
+    early = counts.table(range(50))
+    tokens = [*range(50), *range(0, 500, 2)]
+    assert counts_of(counts.table(tokens)) == Counter(tokens)
+    assert counts_of(early) == Counter(range(50))
+
+
 def test_being_asked_again_counts_nothing_twice() -> None:
     counts = TokenCounts(PARAMS, 1)
     assert counts_of(counts.table([1, 4])) == {4: 1}

@@ -67,7 +67,8 @@ class Answer:
                     tokenizer,
                     params.stop,
                     skip_special=params.skip_special_tokens,
-                    keep_leading_space=not prompt.is_chat,
+                    # An answer held to a grammar is just what the grammar saw.
+                    keep_leading_space=not prompt.is_chat or params.grammar is not None,
                 )
             )
             for _ in range(params.n)

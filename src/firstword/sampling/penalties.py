@@ -44,7 +44,8 @@ class TokenCounts:
             A table that later tokens do not change; None while none has occurred.
         """
         for token_id, count in Counter(token_ids[self._num_seen :]).items():
-            self._counts[self._place_of(token_id)] += count
+            place = self._place_of(token_id)  # may replace the arrays
+            self._counts[place] += count
         self._num_seen = max(self._num_seen, len(token_ids))
         size = len(self._places)
         if size == 0:
