@@ -39,10 +39,11 @@ class TemplateTraits:
     def __init__(self, source: str, render: Render) -> None:
         self._source, self._render = source, render
 
-    @property
+    @cached_property
     def knows_developer(self) -> bool:
         """Whether there is a role of the developer beside that of the system."""
-        return "developer" in self._source
+        messages = [{"role": "developer", "content": _SYSTEM}, _USER]
+        return "developer" in self._source and _SYSTEM in self._try(messages)
 
     @cached_property
     def takes_system(self) -> bool:
