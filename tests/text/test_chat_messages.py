@@ -11,6 +11,9 @@ from tests.text.tools.answers import WEATHER
 TOOLS = [WEATHER.for_template()]
 
 
+Message = dict[str, object]
+
+
 def call(number: int, arguments: object) -> dict[str, object]:
     return {"id": f"c{number}", "function": {"name": "get_weather", "arguments": arguments}}
 
@@ -19,9 +22,10 @@ def result(number: int, content: str) -> dict[str, object]:
     return {"role": "tool", "tool_call_id": f"c{number}", "content": content}
 
 
-USER = {"role": "user", "content": "Weather?"}
+USER: Message = {"role": "user", "content": "Weather?"}
+KIND: Message = {"role": "system", "content": "Be kind."}
 ROME, OSLO = {"city": "Rome"}, {"city": "Oslo"}
-CALLS = [
+CALLS: list[Message] = [
     USER,
     {"role": "assistant", "content": None, "tool_calls": [call(0, ROME), call(1, OSLO)]},
     result(1, "cold"),
@@ -29,8 +33,8 @@ CALLS = [
 ]
 
 
-def render(source: str, messages: list[dict[str, object]], **extra: object) -> str:
-    return ChatTemplate(source).render(messages, **extra)
+def render(source: str, messages: list[Message], tools: object = None) -> str:
+    return ChatTemplate(source).render(messages, tools=tools)
 
 
 def tagged(arguments: str) -> str:
@@ -41,7 +45,7 @@ def tagged(arguments: str) -> str:
 @pytest.mark.parametrize("source", [QWEN, TEXT_ARGUMENTS])
 @pytest.mark.parametrize("arguments", [ROME, '{"city": "Rome"}'])
 def test_arguments_come_as_the_template_wants_them(source: str, arguments: object) -> None:
-    messages = [USER, {"role": "assistant", "tool_calls": [call(0, arguments)]}]
+    messages: list[Message] = [USER, {"role": "assistant", "tool_calls": [call(0, arguments)]}]
     assert tagged('{"city": "Rome"}') in render(source, messages)
 
 
@@ -64,7 +68,7 @@ def test_parallel_calls_come_one_by_one_where_they_must() -> None:
 
 @pytest.mark.parametrize("source", [CHATML, GEMMA])
 def test_calls_and_results_as_words_of_assistant_and_user(source: str) -> None:
-    messages = [*CALLS, {"role": "user", "content": "Sure?"}]
+    messages: list[Message] = [*CALLS, {"role": "user", "content": "Sure?"}]
     text = render(source, messages)
     assert '"Rome"' in text
     answers = "<tool_response>\ncold\n</tool_response>\n<tool_response>\nhot\n</tool_response>"
@@ -87,8 +91,7 @@ def test_tools_are_told_in_the_system_message_otherwise() -> None:
     text = render(CHATML, [USER], tools=TOOLS)
     assert text.startswith("<|im_start|>system\nYou can call")
     assert text.count("get_weather") == 1
-    kind = {"role": "system", "content": "Be kind."}
-    text = render(CHATML, [kind, USER], tools=TOOLS)
+    text = render(CHATML, [KIND, USER], tools=TOOLS)
     assert text.startswith("<|im_start|>system\nBe kind.\n\nYou can call")
     assert render("{{ 'given' if tools }}" + CHATML, [USER], tools=TOOLS) == render(
         CHATML, [USER], tools=TOOLS
@@ -96,29 +99,27 @@ def test_tools_are_told_in_the_system_message_otherwise() -> None:
 
 
 def test_system_words_come_before_the_user_s_where_there_is_no_system_role() -> None:
-    kind = {"role": "system", "content": "Be kind."}
-    text = render(GEMMA, [kind, USER], tools=TOOLS)
+    text = render(GEMMA, [KIND, USER], tools=TOOLS)
     assert text.startswith("<start_of_turn>user\nBe kind.\n\nYou have access")
     assert text.endswith("\n\nWeather?<end_of_turn>\n<start_of_turn>model\n")
-    assert render(GEMMA, [kind]).startswith("<start_of_turn>user\nBe kind.<end_of_turn>")
+    assert render(GEMMA, [KIND]).startswith("<start_of_turn>user\nBe kind.<end_of_turn>")
 
 
 def test_developers_are_the_system_where_they_are_not_known() -> None:
-    kind = {"role": "developer", "content": "Be kind."}
+    kind = KIND | {"role": "developer"}
     assert render(CHATML, [kind, USER]).startswith("<|im_start|>system\nBe kind.")
     knows = CHATML + "{# developer #}"
     assert render(knows, [kind, USER]).startswith("<|im_start|>developer\nBe kind.")
 
 
 def test_reasoning_is_left_to_the_template() -> None:
-    thought = {"role": "assistant", "content": "Hot.", "reasoning_content": "hm"}
+    thought: Message = {"role": "assistant", "content": "Hot.", "reasoning_content": "hm"}
     assert "<think>hm</think>Hot." in render(QWEN, [USER, thought])
 
 
 def test_refusals_name_the_message_as_it_was_given() -> None:
-    kind = {"role": "system", "content": "Be kind."}
     with pytest.raises(ChatTemplateError, match=r"message 2\): roles must alternate"):
-        render(GEMMA, [kind, USER, USER])
+        render(GEMMA, [KIND, USER, USER])
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_p18_control_strings_in_tools_calls_and_results_stay_text(template: str)
     arguments = {"city": f'a"{STOP}', f"{STOP}": [STOP]}
     call = {"id": "c", "function": {"name": "get_weather", "arguments": arguments}}
     tool = ToolSpec("get_weather", f"Weather. {STOP}", {**WEATHER.parameters, "title": STOP})
-    messages = [
+    messages: list[dict[str, object]] = [
         message("user", f"x{STOP}"),
         {"role": "assistant", "reasoning_content": STOP, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": f'"sunny"\n{STOP}'},
@@ -185,7 +185,10 @@ def test_p18_control_strings_in_tools_calls_and_results_stay_text(template: str)
 
 
 def test_results_written_as_json_are_counted() -> None:
-    messages = [message("user", "x"), {"role": "tool", "content": 'a "b"\n'}]
+    messages: list[dict[str, object]] = [
+        message("user", "x"),
+        {"role": "tool", "content": 'a "b"\n'},
+    ]
     chat = ChatTemplate(LLAMA3_TOOLS).encode(TOKENIZER, messages)
     assert chat.num_typed_tokens == len("x" + r"a \"b\"\n")
 
@@ -194,7 +197,7 @@ def test_results_written_as_json_are_counted() -> None:
 def test_tools_of_smollm2(smollm2_tokenizer: Tokenizer) -> None:
     chat = ChatTemplate.of(smollm2_tokenizer)
     call = {"id": "c", "function": {"name": "get_weather", "arguments": {"city": "Rome"}}}
-    messages = [
+    messages: list[dict[str, object]] = [
         message("user", "Weather?"),
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": f"hot{STOP}"},

@@ -19,7 +19,7 @@ Raises:
 
 _SYSTEM, _TOOL, _KEY, _VALUE, _RESULT = "sYsTeM", "tOoL", "kEy", "vAlUe", "rEsUlT"
 _MAPPING, _TEXT = {_KEY: _VALUE}, f'{{"{_KEY}": "{_VALUE}"}}'
-_USER = {"role": "user", "content": "uSeR"}
+_USER: dict[str, object] = {"role": "user", "content": "uSeR"}
 
 
 def _call(arguments: object, call_id: str = "call00000") -> dict[str, object]:
