@@ -16,7 +16,7 @@ from typing import Literal, Protocol, cast
 from firstword.engine.engine import RequestOptions
 from firstword.engine.outputs import PromptProgress, RequestOutput, TextDelta, TokenLogprob
 from firstword.errors import ConfigError
-from firstword.processor.prompt import EncodedPrompt, Prompt
+from firstword.processor.prompt import EncodedPrompt
 from firstword.sampling.params import Grammar, SamplingParams
 from firstword.text.answer import AnswerParser
 from firstword.text.chat_template import ChatTemplate
