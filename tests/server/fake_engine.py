@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import cast
 
 from firstword.engine.engine import RequestOptions
+from firstword.engine.messages import EngineInfo
 from firstword.engine.outputs import (
     CompletionOutput,
     PromptProgress,
@@ -35,6 +36,18 @@ class FakeEngine:
     name = "fake"
     template = None
     max_model_len = 128
+    info = EngineInfo(
+        max_model_len=128,
+        max_num_seqs=8,
+        block_size=32,
+        num_blocks=100,
+        kv_bytes_per_token=10,
+        kv_pool_bytes=32_000,
+        weight_bytes=1_000_000,
+        backend="fake",
+        num_threads=2,
+        fingerprint="f",
+    )
 
     def __init__(
         self,

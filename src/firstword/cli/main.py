@@ -19,6 +19,7 @@ from firstword.cli.models import models
 from firstword.cli.plan import plan
 from firstword.cli.pull import pull
 from firstword.cli.run import run
+from firstword.cli.serve import serve
 from firstword.errors import FirstwordError
 
 app = typer.Typer(
@@ -30,7 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help='Run open models on your own machine. Start here: firstword run "What is gravity?"',
 )
-for command in (run, chat, explain, plan, pull, models, cache, inspect, doctor, bench):
+for command in (run, chat, serve, explain, plan, pull, models, cache, inspect, doctor, bench):
     app.command()(command)
 
 

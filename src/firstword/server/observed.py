@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from firstword.engine.engine import RequestOptions
+from firstword.engine.messages import EngineInfo
 from firstword.engine.outputs import RequestOutput, TextDelta
 from firstword.engine.stats import EngineStats
 from firstword.errors import FirstwordError, QueueFullError
@@ -36,6 +37,8 @@ class OperatedLLM(Protocol):
     def template(self) -> ChatTemplate | None: ...  # noqa: D102
     @property
     def max_model_len(self) -> int: ...  # noqa: D102
+    @property
+    def info(self) -> EngineInfo: ...  # noqa: D102
     @property
     def is_ready(self) -> bool: ...  # noqa: D102
     @property
