@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
-import tests.server.standin  # noqa: F401
 from firstword.batch import Candidate
 from firstword.engine.engine import RequestOptions
 from firstword.engine.outputs import (
@@ -17,8 +16,9 @@ from firstword.engine.outputs import (
     TextDelta,
     TokenLogprob,
 )
+from firstword.engine.stats import EngineStats
 from firstword.errors import ConfigError, PromptTooLongError
-from firstword.processor import EncodedPrompt
+from firstword.processor.prompt import EncodedPrompt, Prompt, PromptEncoder
 from firstword.sampling.params import SamplingParams
 from firstword.text.chat_template import ChatTemplate
 from firstword.text.stream import TextStream
@@ -92,6 +92,7 @@ class FakeAsyncLLM:
         live: ids of the requests in flight.
         aborted: ids of those that were closed before their end.
         variables: the template variables of the last `encode`.
+        num_steps: deltas given so far.
     """
 
     script: Script = field(default_factory=Script)
@@ -100,38 +101,32 @@ class FakeAsyncLLM:
     name: str = "fake:1m"
 
     def __post_init__(self) -> None:
-        self.template = (
-            None if self.tokenizer.chat_template is None else ChatTemplate.of(self.tokenizer)
-        )
+        self._encoder = PromptEncoder(self.tokenizer, self.name)
         self.requests: list[FakeRequest] = []
         self.live: set[str] = set()
         self.aborted: list[str] = []
         self.variables: dict[str, object] = {}
+        self.num_steps = 0
 
-    async def encode(
-        self, prompt: str | Sequence[int] | Sequence[Mapping[str, object]], **variables: object
-    ) -> EncodedPrompt:
+    @property
+    def template(self) -> ChatTemplate | None:
+        return self._encoder.template
+
+    async def encode(self, prompt: Prompt, **variables: object) -> EncodedPrompt:
         self.variables = variables
-        if isinstance(prompt, str):
-            ids = self.tokenizer.encode(prompt, parse_special=True)
-            return EncodedPrompt(tuple(ids), prompt, len(ids))
-        numbers = [item for item in prompt if isinstance(item, int)]
-        messages = [item for item in prompt if isinstance(item, Mapping)]
-        if messages:
-            assert self.template is not None
-            chat = self.template.encode(self.tokenizer, messages, **variables)  # type: ignore[arg-type]
-            ids = chat.token_ids
-            return EncodedPrompt(tuple(ids), chat.text, chat.num_typed_tokens, is_chat=True)
-        return EncodedPrompt(tuple(numbers), None, len(numbers))
+        return self._encoder.encode(prompt, **variables)
 
     async def stream(
         self,
-        prompt: EncodedPrompt,
-        params: SamplingParams,
+        prompt: Prompt | EncodedPrompt,
+        params: SamplingParams | None = None,
         options: RequestOptions | None = None,
         *,
         request_id: str | None = None,
     ) -> AsyncGenerator[TextDelta, None]:
+        if not isinstance(prompt, EncodedPrompt):
+            prompt = await self.encode(prompt)
+        params = params or SamplingParams()
         request = FakeRequest(request_id or "?", prompt, params, options or RequestOptions())
         self.requests.append(request)
         self._check(prompt, params)
@@ -140,11 +135,15 @@ class FakeAsyncLLM:
         try:
             async for delta in self._deltas(request):
                 done = delta.output is not None
+                self.num_steps += 1
                 yield delta
         finally:
             self.live.discard(request.request_id)
             if not done:
                 self.aborted.append(request.request_id)
+
+    def stats(self) -> EngineStats:
+        return EngineStats(num_running=len(self.live), num_blocks=100, num_steps=self.num_steps)
 
     def _check(self, prompt: EncodedPrompt, params: SamplingParams) -> None:
         if self.script.refusal is not None:

@@ -6,29 +6,25 @@ reasoning themselves (text.tools, text.reasoning).
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from functools import cached_property
+from typing import Literal, Protocol, cast
 
 from firstword.engine.engine import RequestOptions
 from firstword.engine.outputs import PromptProgress, RequestOutput, TextDelta, TokenLogprob
 from firstword.errors import ConfigError
-from firstword.processor import EncodedPrompt
+from firstword.processor.prompt import EncodedPrompt
 from firstword.sampling.params import Grammar, SamplingParams
+from firstword.text.answer import AnswerParser
 from firstword.text.chat_template import ChatTemplate
-from firstword.text.reasoning import reasoning_format
+from firstword.text.pieces import ContentPiece, Piece, ToolCallStart
+from firstword.text.reasoning import ReasoningFormat, reasoning_format
 from firstword.text.tokenizer import Tokenizer
-from firstword.text.tools import (
-    AnswerParser,
-    ContentPiece,
-    Piece,
-    ReasoningPiece,
-    ToolCallStart,
-    ToolChoice,
-    ToolSpec,
-    tool_format,
-)
+from firstword.text.tools.registry import tool_format
+from firstword.text.tools.spec import ToolChoice, ToolFormat, ToolSpec
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -58,7 +54,7 @@ class ChatRequest:
     parallel_tool_calls: bool = True
     variables: Mapping[str, object] = field(default_factory=dict)
     separate_reasoning: bool = True
-    options: RequestOptions = RequestOptions()
+    options: RequestOptions = field(default_factory=RequestOptions)
 
     @property
     def offered_tools(self) -> tuple[ToolSpec, ...]:
@@ -80,7 +76,7 @@ class TextRequest:
     request_id: str
     prompt: str | Sequence[int]
     params: SamplingParams
-    options: RequestOptions = RequestOptions()
+    options: RequestOptions = field(default_factory=RequestOptions)
 
 
 AnyRequest = ChatRequest | TextRequest
@@ -120,9 +116,15 @@ class Progress:
 
 @dataclass(frozen=True)
 class Started:
-    """The prompt has been read; comes once, before the first Delta. `usage` has no completion."""
+    """The prompt has been read; comes once, before the first Delta.
+
+    Args:
+        usage: of the prompt; nothing was produced yet.
+        params: in force: the request's, with what its tools and its reasoning need.
+    """
 
     usage: Usage
+    params: SamplingParams
 
 
 @dataclass(frozen=True)
@@ -159,10 +161,17 @@ class SampleEnd:
 
 @dataclass(frozen=True)
 class Done:
-    """The request has ended; nothing follows."""
+    """The request has ended; nothing follows.
+
+    Args:
+        output: all it gave.
+        usage: its tokens.
+        params: as in `Started`.
+    """
 
     output: RequestOutput
     usage: Usage
+    params: SamplingParams
 
 
 ChatEvent = Progress | Started | Delta | SampleEnd | Done
@@ -191,23 +200,27 @@ class ServedLLM(Protocol):
 
     name: str
     tokenizer: Tokenizer
-    template: ChatTemplate | None
-    max_model_len: int
 
-    async def encode(
-        self, prompt: str | Sequence[int] | Sequence[Mapping[str, object]], **variables: object
-    ) -> EncodedPrompt:
-        """Token ids of a prompt, made in a thread; `variables` are the chat template's."""
+    @property
+    def template(self) -> ChatTemplate | None:
+        """The model's chat template."""
+
+    @property
+    def max_model_len(self) -> int:
+        """The context in tokens, prompt and output together."""
+
+    async def encode(self, prompt: Prompt, **variables: object) -> EncodedPrompt:
+        """Token ids of a prompt, made on a thread; `variables` are the chat template's."""
 
     def stream(
         self,
-        prompt: EncodedPrompt,
-        params: SamplingParams,
+        prompt: Prompt | EncodedPrompt,
+        params: SamplingParams | None = None,
         options: RequestOptions | None = None,
         *,
         request_id: str | None = None,
     ) -> AsyncIterator[TextDelta]:
-        """The answer as it comes; closing it ends the request."""
+        """The answer as it comes: an async generator, whose closing ends the request."""
 
 
 class ChatService:
@@ -233,9 +246,6 @@ class ChatService:
         self.llm = llm
         self.name = name or llm.name
         self._on_end = on_end
-        source = llm.tokenizer.chat_template
-        self._tool_format = tool_format(source)
-        self._reasoning_format = reasoning_format(source)
 
     async def run(self, request: AnyRequest) -> AsyncGenerator[ChatEvent, None]:
         """The answer as events, in order: Progress*, Started, (Delta | SampleEnd)*, Done.
@@ -248,14 +258,15 @@ class ChatService:
             PromptTooLongError, CapacityError: the prompt does not fit.
             QueueFullError, EngineDiedError, SamplingError: see `firstword.errors`.
         """
-        answer = _Answer(request, self._parser_of(request))
+        answer: _Answer | None = None
         error: BaseException | None = None
         try:
-            params = self.resolve(request)
             prompt = await self.encode(request)
-            answer.num_prompt = len(prompt.token_ids)
-            deltas = self.llm.stream(prompt, params, request.options, request_id=request.request_id)
-            async with aclosing(deltas):  # type: ignore[type-var]
+            answer = self._begin(request, prompt)
+            deltas = self.llm.stream(
+                prompt, answer.params, request.options, request_id=request.request_id
+            )
+            async with aclosing(cast("AsyncGenerator[TextDelta, None]", deltas)):
                 async for delta in deltas:
                     for event in answer.push(delta):
                         yield event
@@ -264,7 +275,8 @@ class ChatService:
             raise
         finally:
             if self._on_end is not None:
-                self._on_end(Ended(request, answer.usage, answer.output, error))
+                usage, output = (answer.usage, answer.output) if answer else (Usage(), None)
+                self._on_end(Ended(request, usage, output, error))
 
     async def encode(self, request: AnyRequest) -> EncodedPrompt:
         """The request's prompt as token ids, the template's words and tools included.
@@ -279,37 +291,67 @@ class ChatService:
             variables["tools"] = [tool.for_template() for tool in request.offered_tools]
         return await self.llm.encode(request.messages, **variables)
 
-    def resolve(self, request: AnyRequest) -> SamplingParams:
-        """The request's parameters, with what its tools need.
-
-        Raises:
-            ConfigError: a form is asked for, and tools that it would rule out.
-        """
-        if isinstance(request, TextRequest) or not request.offered_tools:
-            return request.params
-        params, form = request.params, self._tool_format
-        if params.grammar is not None:
-            raise ConfigError(
-                "the answer is to be held to a form (response_format or guided_*), so that no "
-                "tool could be called: leave out one of them, or set tool_choice to 'none'"
-            )
-        if form.needs_special:
-            params = replace(params, skip_special_tokens=False)
-        return replace(params, grammar=self._call_grammar(request))
-
-    def _call_grammar(self, request: ChatRequest) -> Grammar | None:
-        return self._tool_format.grammar(
-            request.offered_tools, request.tool_choice, request.parallel_tool_calls
-        )
-
-    def _parser_of(self, request: AnyRequest) -> Callable[[], AnswerParser] | None:
+    def _begin(self, request: AnyRequest, prompt: EncodedPrompt) -> _Answer:
         if isinstance(request, TextRequest):
-            return None
-        # An answer that is held to a form begins with the form: it has no room for reasoning.
-        reasons = request.separate_reasoning and request.params.grammar is None
-        reasoning = self._reasoning_format if reasons else None
+            return _Answer(prompt, request.params, lambda: None)
+        reasoning, inside = self._reasoning(request, prompt)
         tools = self._tool_format if request.offered_tools else None
-        return lambda: AnswerParser(reasoning=reasoning, tools=tools)
+        params = request.params
+        if tools is not None:
+            params = replace(params, grammar=_call_grammar(request, tools, reasoning, inside))
+        if (tools and tools.needs_special) or (reasoning and reasoning.needs_special):
+            params = replace(params, skip_special_tokens=False)
+
+        def new_parser() -> AnswerParser:
+            parser = None
+            if tools is not None:
+                names = [tool.name for tool in request.offered_tools]
+                parser = tools.parser(names, _call_id, parallel=request.parallel_tool_calls)
+            return AnswerParser(reasoning=reasoning, inside_reasoning=inside, tools=parser)
+
+        return _Answer(prompt, params, new_parser)
+
+    def _reasoning(
+        self, request: ChatRequest, prompt: EncodedPrompt
+    ) -> tuple[ReasoningFormat | None, bool]:
+        """(the marks to look for, whether the prompt opened the reasoning already)."""
+        reasoning = self._reasoning_format
+        # An answer that is held to a form begins with the form: it has no room for reasoning.
+        if reasoning is None or not request.separate_reasoning or request.params.grammar:
+            return None, False
+        return reasoning, reasoning.is_opened_by(prompt.text or "")
+
+    @cached_property
+    def _tool_format(self) -> ToolFormat:
+        return tool_format(self.llm.tokenizer.chat_template, self._is_control)
+
+    @cached_property
+    def _reasoning_format(self) -> ReasoningFormat | None:
+        return reasoning_format(self.llm.tokenizer.chat_template, self._is_control)
+
+    def _is_control(self, string: str) -> bool:
+        return self.llm.tokenizer.find_controls(string) == [(0, len(string))]
+
+
+def _call_grammar(
+    request: ChatRequest, tools: ToolFormat, reasoning: ReasoningFormat | None, inside: bool
+) -> Grammar | None:
+    if request.params.grammar is not None:
+        raise ConfigError(
+            "the answer is to be held to a form (response_format or guided_*), so that no tool "
+            "could be called: leave out one of them, or set tool_choice to 'none'"
+        )
+    return tools.grammar(
+        request.offered_tools,
+        request.tool_choice,
+        parallel=request.parallel_tool_calls,
+        reasoning=reasoning,
+        inside_reasoning=inside,
+    )
+
+
+def _call_id(index: int) -> str:
+    return f"call_{secrets.token_hex(12)}"
 
 
 @dataclass
@@ -319,59 +361,54 @@ class _Sample:
     Args:
         parser: tells content, reasoning and calls apart; None takes all as content.
         has_calls: a tool call began.
-        is_reasoning: the last piece was reasoning.
-        num_open: tokens that came without a piece since the last one.
     """
 
     parser: AnswerParser | None
     has_calls: bool = False
-    is_reasoning: bool = False
-    num_open: int = 0
 
-    def push(self, text: str, is_last: bool) -> tuple[Piece, ...]:
+    def push(self, delta: TextDelta) -> tuple[Piece, ...]:
         """The pieces that became certain."""
         if self.parser is None:
-            return (ContentPiece(text),) if text else ()
-        pieces = self.parser.push(text) if text else []
-        if is_last:
+            return (ContentPiece(delta.text),) if delta.text else ()
+        pieces = self.parser.push(delta.text, len(delta.token_ids))
+        if delta.finish_reason is not None:
             pieces = [*pieces, *self.parser.finish()]
-        self.has_calls |= any(isinstance(piece, ToolCallStart) for piece in pieces)
+        if not self.has_calls:
+            self.has_calls = any(isinstance(piece, ToolCallStart) for piece in pieces)
         return tuple(pieces)
 
-    def count_reasoning(self, pieces: Sequence[Piece], num_tokens: int, is_last: bool) -> int:
-        """How many tokens turn out to be reasoning, its marks included.
-
-        Text may be held back, so that tokens come without pieces: they belong to what is open
-        then, or to what comes next if nothing is.
-        """
-        was_reasoning = self.is_reasoning
-        if not pieces and not is_last:
-            self.num_open += num_tokens
-            return 0
-        num_open, self.num_open = self.num_open, 0
-        begins = bool(pieces) and isinstance(pieces[0], ReasoningPiece)
-        if pieces:
-            self.is_reasoning = isinstance(pieces[-1], ReasoningPiece)
-        counted = num_open if was_reasoning or begins else 0
-        return counted + (num_tokens if begins or (not pieces and was_reasoning) else 0)
+    @property
+    def num_reasoning_tokens(self) -> int:
+        return 0 if self.parser is None else self.parser.num_reasoning_tokens
 
 
 class _Answer:
-    """One request's answer so far: deltas in, events out."""
+    """One request's answer so far: deltas in, events out.
 
-    def __init__(self, request: AnyRequest, new_parser: Callable[[], AnswerParser] | None) -> None:
-        self._samples = [
-            _Sample(new_parser() if new_parser else None) for _ in range(request.params.n)
-        ]
-        self._started = False
-        self._cached = self._completion = self._reasoning = 0
-        self.num_prompt = 0
+    Args:
+        prompt: of the request.
+        params: in force.
+        new_parser: makes a parser for each sample, None for content alone.
+    """
+
+    def __init__(
+        self,
+        prompt: EncodedPrompt,
+        params: SamplingParams,
+        new_parser: Callable[[], AnswerParser | None],
+    ) -> None:
+        self.params = params
         self.output: RequestOutput | None = None
+        self._num_prompt = len(prompt.token_ids)
+        self._samples = [_Sample(new_parser()) for _ in range(params.n)]
+        self._started = False
+        self._cached = self._completion = 0
 
     @property
     def usage(self) -> Usage:
         """Tokens so far."""
-        return Usage(self.num_prompt, self._cached, self._completion, self._reasoning)
+        reasoning = sum(sample.num_reasoning_tokens for sample in self._samples)
+        return Usage(self._num_prompt, self._cached, self._completion, reasoning)
 
     def push(self, delta: TextDelta) -> Iterator[ChatEvent]:
         """The events of one delta.
@@ -390,25 +427,21 @@ class _Answer:
             self._cached = delta.output.metrics.num_cached_tokens
         if not self._started:
             self._started = True
-            yield Started(self.usage)
+            yield Started(Usage(self._num_prompt, self._cached), self.params)
         yield from self._advance(delta)
         if self.output is not None:
-            yield Done(self.output, self.usage)
+            yield Done(self.output, self.usage, self.params)
 
     def _advance(self, delta: TextDelta) -> Iterator[ChatEvent]:
         sample = self._samples[delta.index]
-        is_last = delta.finish_reason is not None
-        pieces = sample.push(delta.text, is_last)
-        num_tokens = len(delta.token_ids)
-        self._completion += num_tokens
-        self._reasoning += sample.count_reasoning(pieces, num_tokens, is_last)
+        pieces = sample.push(delta)
+        self._completion += len(delta.token_ids)
         if pieces or delta.logprobs:
             yield Delta(delta.index, pieces, delta.logprobs, self.usage)
-        if is_last:
+        if delta.finish_reason is not None:
             reason: FinishReason = "length" if delta.finish_reason == "length" else "stop"
             if reason == "stop" and sample.has_calls:
                 reason = "tool_calls"
             stopped_by = delta.stop_reason
-            yield SampleEnd(
-                delta.index, reason, stopped_by if isinstance(stopped_by, str) else None
-            )
+            stop_string = stopped_by if isinstance(stopped_by, str) else None
+            yield SampleEnd(delta.index, reason, stop_string)

@@ -6,10 +6,13 @@ Not here: what went wrong (firstword.errors), and when an error is raised.
 from __future__ import annotations
 
 import json
+import logging
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
 
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from firstword.errors import (
@@ -24,9 +27,15 @@ from firstword.errors import (
     SamplingError,
     StepStoppedError,
 )
+from firstword.server.disconnect import CLIENT_GONE_STATUS, ClientGoneError
+
+_log = logging.getLogger(__name__)
 
 RESTART_SECONDS = 5.0
 """After which an engine that died should serve again."""
+
+MAX_MESSAGE = 2000
+"""Characters of a message; what it quotes came from the client and can be as long as a body."""
 
 
 class RequestError(FirstwordError):
@@ -65,6 +74,10 @@ class AuthenticationError(RequestError):
 
 class BodyTooLargeError(RequestError):
     """The body is larger than the server reads."""
+
+
+class UnsupportedMediaTypeError(RequestError):
+    """The body is not sent as JSON."""
 
 
 class RequestTimeoutError(FirstwordError):
@@ -106,6 +119,7 @@ KINDS: Mapping[type[BaseException], ErrorKind] = {
     MethodNotAllowedError: ErrorKind(405, _INVALID, "method_not_allowed", _INVALID),
     AuthenticationError: ErrorKind(401, _INVALID, "invalid_api_key", "authentication_error"),
     BodyTooLargeError: ErrorKind(413, _INVALID, "body_too_large", "request_too_large"),
+    UnsupportedMediaTypeError: ErrorKind(415, _INVALID, "unsupported_media_type", _INVALID),
     RequestError: ErrorKind(400, _INVALID, "invalid_value", _INVALID),
     RequestTimeoutError: ErrorKind(504, "server_error", "timeout", "timeout_error"),
     ShuttingDownError: ErrorKind(503, "server_error", "shutting_down", "overloaded_error"),
@@ -204,13 +218,20 @@ def _kind(error: BaseException) -> ErrorKind:
 
 
 def _printable(text: str) -> str:
-    # A lone surrogate of the request is quoted in the message, and no UTF-8 can write it.
-    return text.encode("utf-8", errors="replace").decode()
+    # A lone surrogate of the request may be quoted in the message, and no UTF-8 can write it.
+    return text[:MAX_MESSAGE].encode("utf-8", errors="replace").decode()
 
 
-def openai_response(error: BaseException) -> Response:
-    """An error as a response of the OpenAI API."""
+def openai_response(error: BaseException, param: str | None = None) -> Response:
+    """An error as a response of the OpenAI API.
+
+    Args:
+        error: anything that was raised.
+        param: the field at fault, where the error itself does not name one.
+    """
     told = report(error)
+    if told.param is None:
+        told = replace(told, param=param)
     return _response(told, told.openai())
 
 
@@ -218,6 +239,36 @@ def anthropic_response(error: BaseException) -> Response:
     """An error as a response of the Anthropic API."""
     told = report(error)
     return _response(told, told.anthropic())
+
+
+def log_internal(error: BaseException) -> None:
+    """Log what is nobody's doing but the server's, with where it came from."""
+    if _kind(error) is INTERNAL:
+        _log.error("a request failed", exc_info=error)
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def answers_errors(endpoint: Endpoint, respond: Callable[[BaseException], Response]) -> Endpoint:
+    """An endpoint whose errors are answered in its API's words; nothing is raised from it.
+
+    Args:
+        endpoint: takes the request.
+        respond: `openai_response` or `anthropic_response`.
+    """
+
+    @wraps(endpoint)
+    async def answered(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except (ClientGoneError, ClientDisconnect):
+            return Response(status_code=CLIENT_GONE_STATUS)
+        except Exception as error:
+            log_internal(error)
+            return respond(error)
+
+    return answered
 
 
 def _response(told: ErrorReport, body: Mapping[str, object]) -> Response:

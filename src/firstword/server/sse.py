@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from json.encoder import encode_basestring  # type: ignore[attr-defined]  # C where built
+from json.encoder import encode_basestring  # in C where built
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
