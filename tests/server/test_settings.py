@@ -13,7 +13,7 @@ from firstword.server.settings import ServerSettings, is_loopback
 def test_the_defaults_serve_this_machine_alone() -> None:
     settings = ServerSettings()
     assert settings.is_loopback
-    assert settings.host_names == {"localhost", "127.0.0.1", "::1"}
+    assert settings.host_names == frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_loopback_addresses(host: str, expected: bool) -> None:
 def test_other_addresses_have_any_name_unless_some_are_given() -> None:
     assert ServerSettings(host="0.0.0.0").host_names is None
     named = ServerSettings(host="0.0.0.0", allowed_hosts=("Chat.Example",))
-    assert named.host_names == {"0.0.0.0", "chat.example"}
+    assert named.host_names == frozenset({"0.0.0.0", "chat.example"})
