@@ -90,7 +90,9 @@ def test_pieces_join_to_the_answer_and_progress_comes_first(
         assert deltas[: len(progress)] == [d for d in deltas if d.progress is not None]
         done = [p.num_computed_tokens for p in progress]
         assert done[0] == 0 and done == sorted(done) and len(done) > 2
-        assert all(p.num_prompt_tokens == len(deltas[-1].output.prompt_token_ids) for p in progress)
+        output = deltas[-1].output
+        assert output is not None
+        assert {p.num_prompt_tokens for p in progress} == {output.num_prompt_tokens}
         assert [d.output is not None for d in deltas] == [False] * (len(deltas) - 1) + [True]
 
     play(story)

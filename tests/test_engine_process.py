@@ -13,7 +13,7 @@ import pytest
 from firstword.config import EngineConfig
 from firstword.engine.engine import RequestOptions
 from firstword.engine.messages import Add, LoadFailed, Message, Ready, Shutdown, StepMessage
-from firstword.engine_process import ProcessClient, StartUp, _frame, _receive, _send
+from firstword.engine_process import ProcessClient, StartUp, _frame, _receive
 from firstword.errors import ModelNotFoundError
 from firstword.loading import LoadOptions
 from firstword.sampling.params import SamplingParams
@@ -51,7 +51,8 @@ def test_values_survive_the_socket_in_whatever_pieces() -> None:
     ours, theirs = socket.socketpair()
     values = [{"a": 1}, "x" * 300_000, [1, 2]]
     with ours, theirs:
-        sender = threading.Thread(target=lambda: [_send(ours, value) for value in values])
+        frames = b"".join(map(_frame, values))
+        sender = threading.Thread(target=ours.sendall, args=(frames,))
         sender.start()
         assert [_receive(theirs) for _ in values] == values
         sender.join()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -104,6 +104,8 @@ class AsyncLLM:
         name: the model as it was asked for.
         tokenizer: the model's own, after `start`.
         info: what there is to know of the loaded model, after `start`.
+        on_gap: called after a step with the milliseconds that the compiled code stood still
+            before it; None for nobody.
     """
 
     name: str
@@ -136,6 +138,7 @@ class AsyncLLM:
         self._is_closing = False
         self._stats, self._heard = EngineStats(), time.monotonic()
         self._num_restarts = self._num_failed_starts = 0
+        self.on_gap: Callable[[float], None] | None = None
 
     # --- life ---
 
@@ -247,7 +250,7 @@ class AsyncLLM:
         options: RequestOptions | None = None,
         *,
         request_id: str | None = None,
-    ) -> AsyncIterator[TextDelta]:
+    ) -> AsyncGenerator[TextDelta, None]:
         """Answer one prompt, piece by piece.
 
         Pieces with `progress` come while the prompt is read; the texts of the others concatenate
@@ -351,6 +354,8 @@ class AsyncLLM:
 
     def _take_step(self, message: StepMessage) -> None:
         self._stats = message.stats
+        if self.on_gap is not None and message.gap_ms is not None:
+            self.on_gap(message.gap_ms)
         for reply in message.replies:
             if isinstance(reply, Accepted):
                 self._accept(reply)

@@ -152,6 +152,9 @@ class _FailingRunner:
     def submit(self, step: StepInput) -> int:
         return self.inner.submit(step)
 
+    def stop(self) -> None:
+        self.inner.stop()
+
     def collect(self, handle: int) -> StepResult:
         result = self.inner.collect(handle)
         broken: tuple[object, ...] = (SamplingError("no finite logit"), *result.sampled[1:])

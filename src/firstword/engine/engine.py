@@ -135,6 +135,8 @@ class Engine:
 
     Attributes:
         runner: as given; another may take its place between steps, to time or to break them.
+        gap_ms: milliseconds from the compiled code of the step before to that of the last one;
+            None where the engine had nothing to do between them, or computes in Python.
     """
 
     def __init__(
@@ -172,6 +174,8 @@ class Engine:
         self._counters = _Counters()
         self._under_way: _UnderWay | None = None
         self._last_step: SchedulerOutput | None = None
+        self._last_result_at: float | None = None  # None while nothing follows on it
+        self.gap_ms: float | None = None
 
     # --- requests ---
 
@@ -411,10 +415,12 @@ class Engine:
             params = self._begin(output, start)
             step = build_step(output, self.model.kv, params, self.config.num_top_logprobs)
             result = self.runner.collect(self.runner.submit(step))
+            self._measure_gap(result)
             outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
             self._end_failed(outcomes)
         except BaseException:
             self.scheduler.discard(output)
+            self._last_result_at = None
             raise
         finally:
             self._under_way = None
@@ -434,8 +440,16 @@ class Engine:
             self._reporter.sampled(sequence, sampled[_key(sequence)], output.step, now)
             if update.finished:
                 self._reporter.finished(sequence, sequence.stop_reason)
+        if not self.scheduler.has_work:
+            self._last_result_at = None
         if self.config.debug:
             self.scheduler.check_invariants()
+
+    def _measure_gap(self, result: StepResult) -> None:
+        now, before = self.clock(), self._last_result_at
+        self._last_result_at, self.gap_ms = now, None
+        if before is not None and result.native_ms is not None:
+            self.gap_ms = (now - before) * 1e3 - result.native_ms
 
     def _begin(self, output: SchedulerOutput, now: float) -> dict[str, SamplingParams]:
         """Note what starts; returns the parameters of the requests in the step."""

@@ -89,7 +89,8 @@ class EngineLoop:
         message = self._message
         if message.replies or message.progress or message.outputs or message.finished:
             self._message = StepMessage.empty()
-            self._deliver(message._replace(stats=self._engine.stats))
+            stats, gap_ms = self._engine.stats, self._engine.gap_ms
+            self._deliver(message._replace(stats=stats, gap_ms=gap_ms))
 
     # --- commands ---
 

@@ -143,6 +143,7 @@ class StepMessage(NamedTuple):
         outputs: new tokens.
         finished: requests that are over; their last tokens are in `outputs` or came before.
         stats: how the engine stands.
+        gap_ms: see `Engine.gap_ms`.
     """
 
     replies: list[Accepted | Refused]
@@ -150,6 +151,7 @@ class StepMessage(NamedTuple):
     outputs: list[SequenceOutput]
     finished: list[Finished]
     stats: EngineStats = EngineStats()
+    gap_ms: float | None = None
 
     @classmethod
     def empty(cls) -> StepMessage:

@@ -253,6 +253,19 @@ class KVCacheManager:
         """Copies to run at the start of the step, before anything is written."""
         return tuple(self._copies)
 
+    @property
+    def changed_in_step(self) -> set[TokenSequence]:
+        """Sequences that a step broken off leaves without what they had before it.
+
+        A block of theirs was to be filled by a copy, or they have a state, which a step overwrites.
+        """
+        if any(group.kind == "state" for group in self.spec.groups):
+            return set(self._held)
+        if not self._copies:
+            return set()
+        copied = {copy.destination for copy in self._copies}
+        return {s for s, held in self._held.items() if not copied.isdisjoint(held.references())}
+
     # -- After a step ---------------------------------------------------------------------------
 
     def end_step(self) -> None:

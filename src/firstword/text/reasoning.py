@@ -32,6 +32,28 @@ class ReasoningFormat:
         """Whether a prompt's text ends within reasoning, so that the answer begins there."""
         return prompt.rstrip().endswith(self.start)
 
+    def in_grammar(self, grammar: str, *, inside: bool = False) -> str:
+        """A Lark grammar with room for reasoning before it.
+
+        Args:
+            grammar: in llguidance's dialect; its first rule is called start, and no rule
+                thought, thoughts or gap.
+            inside: the prompt has opened the reasoning already, so that it must be closed.
+        """
+        after = grammar.removeprefix("start:")
+        start = "" if inside else self._mark(self.start)
+        if self.needs_special:
+            rules = [f"thought: {start} /(.|\\n)*/ {self._mark(self.end)}"]
+        else:
+            end = "".join(f"\\{c}" if c in "/[]" else c for c in self.end)
+            rules = [f"thought: {start} thoughts", f"thoughts[lazy]: /(.|\\n)*{end}/"]
+        optional = "" if inside else "?"
+        first = f"start: (thought gap){optional} answer\nanswer:{after}"
+        return first + "\n".join([*rules, "gap: /\\n{0,2}/"]) + "\n"
+
+    def _mark(self, mark: str) -> str:
+        return mark if self.needs_special else f'"{mark}"'
+
 
 def reasoning_format(
     template_source: str | None, is_control: Callable[[str], bool] | None = None

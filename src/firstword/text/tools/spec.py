@@ -94,8 +94,8 @@ class ToolFormat(Protocol):
         self,
         tools: Sequence[ToolSpec],
         choice: ToolChoice,
-        *,
         parallel: bool = True,
+        *,
         reasoning: ReasoningFormat | None = None,
         inside_reasoning: bool = False,
     ) -> Grammar | None:

@@ -5,9 +5,11 @@ Not here: how each is recognised (reasoning, tools).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from firstword.text.pieces import ContentPiece, Piece
 from firstword.text.reasoning import ReasoningFormat, ReasoningSplitter
-from firstword.text.tools.spec import ToolParser
+from firstword.text.tools.spec import ToolFormat, ToolParser
 
 
 class AnswerParser:
@@ -19,7 +21,10 @@ class AnswerParser:
         reasoning: how the model reasons; None leaves its marks in the content.
         inside_reasoning: the prompt has opened the reasoning
             (`ReasoningFormat.is_opened_by(prompt text)`).
-        tools: the parser of a ToolFormat; None for an answer without tools.
+        tools: how the model calls tools; None for an answer without any.
+        names: of the tools that it may call.
+        call_id: the id of the i-th call; None for "call_0", "call_1", ...
+        parallel: more than one call may be made; else what follows the first is content.
 
     Attributes:
         num_reasoning_tokens: tokens pushed that belong to the reasoning, its marks included.
@@ -30,10 +35,17 @@ class AnswerParser:
         *,
         reasoning: ReasoningFormat | None = None,
         inside_reasoning: bool = False,
-        tools: ToolParser | None = None,
+        tools: ToolFormat | None = None,
+        names: Collection[str] = (),
+        call_id: Callable[[int], str] | None = None,
+        parallel: bool = True,
     ) -> None:
-        self._reasoning = reasoning and ReasoningSplitter(reasoning, inside=inside_reasoning)
-        self._tools = tools
+        self._reasoning: ReasoningSplitter | None = None
+        if reasoning is not None:
+            self._reasoning = ReasoningSplitter(reasoning, inside=inside_reasoning)
+        self._tools: ToolParser | None = None
+        if tools is not None:
+            self._tools = tools.parser(names, call_id or "call_{}".format, parallel=parallel)
         self._uncounted = 0
         self.num_reasoning_tokens = 0
 
