@@ -152,11 +152,13 @@ class SampleEnd:
         index: which of the n samples.
         finish_reason: why; "length" beats "tool_calls", since a cut call is no whole one.
         stop_string: the stop string that ended it, None for any other end.
+        usage: of the request so far.
     """
 
     index: int
     finish_reason: FinishReason
-    stop_string: str | None = None
+    stop_string: str | None
+    usage: Usage
 
 
 @dataclass(frozen=True)
@@ -444,4 +446,4 @@ class _Answer:
                 reason = "tool_calls"
             stopped_by = delta.stop_reason
             stop_string = stopped_by if isinstance(stopped_by, str) else None
-            yield SampleEnd(delta.index, reason, stop_string)
+            yield SampleEnd(delta.index, reason, stop_string, self.usage)
