@@ -108,7 +108,7 @@ def test_resolved_request_is_one_for_each_prompt() -> None:
     [
         ({"prompt": []}, "prompt"),
         ({"prompt": [[]]}, "prompt[0]"),
-        ({"prompt": ["a", 1]}, "prompt[0]"),
+        ({"prompt": ["a", 1]}, "prompt[1]"),
         ({"prompt": [-1]}, "prompt[0]"),
         ({"prompt": [True]}, "prompt[0]"),
         ({"prompt": ["a"] * 129}, "prompt"),
