@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -118,6 +119,8 @@ def measure(arguments: argparse.Namespace, experiments: Sequence[Experiment]) ->
 def main() -> None:
     """Run the comparison that the command line describes."""
     arguments = parse_arguments()
+    # A request to end ends this program in the usual way, and the servers with it.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     print(measure(arguments, chosen(arguments.experiments, BY_NAME)))
 
 
