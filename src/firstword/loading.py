@@ -247,9 +247,7 @@ def _engine_model(file: ModelFile, bound: _Bound) -> EngineModel:
         num_blocks=bound.pool.num_blocks,
         cost_of=cost_of,
         step_time=nominal_step_time(cost_of, len(bound.spec.groups)),
-        compile_grammar=GrammarCompiler(
-            file.tokenizer, file.checkpoint.config.vocab_size
-        ).compile,
+        compile_grammar=GrammarCompiler(file.tokenizer, file.checkpoint.config.vocab_size).compile,
     )
 
 
