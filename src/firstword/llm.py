@@ -105,8 +105,8 @@ class LLM:
             One output per prompt, in their order.
 
         Raises:
-            PromptTooLongError, ConfigError, CapacityError: a prompt or parameter is refused;
-                nothing has run then.
+            PromptTooLongError, ConfigError, CapacityError, GrammarError: a prompt or parameter is
+                refused; nothing has run then.
         """
         batch: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
         return self._run_all(batch, _one_each(params, len(batch)))

@@ -25,6 +25,7 @@ from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops.cost import Cost, CostOps, planned_batch, step_cost
 from firstword.plan.hardware import process_memory, usable_cores, usable_memory
 from firstword.plan.memory import PoolPlan, PoolRequest, ProcessBudget, plan_pool
+from firstword.text.grammar import GrammarCompiler
 from firstword.text.tokenizer import Tokenizer
 from firstword.text.vocabulary_cache import open_tokenizer
 from firstword.trace import events
@@ -246,6 +247,7 @@ def _engine_model(file: ModelFile, bound: _Bound) -> EngineModel:
         num_blocks=bound.pool.num_blocks,
         cost_of=cost_of,
         step_time=nominal_step_time(cost_of, len(bound.spec.groups)),
+        compile_grammar=GrammarCompiler(file.tokenizer, file.checkpoint.config.vocab_size).compile,
     )
 
 

@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from firstword.engine.policy import Budget
 from firstword.engine.request import Sequence
 from firstword.engine.shares import KeyShares
-from firstword.engine.step import Preemption, ScheduledSequence, SchedulerOutput, load_of
+from firstword.engine.step import (
+    Preemption,
+    ScheduledSequence,
+    SchedulerOutput,
+    StepTime,
+    load_of,
+)
 from firstword.kvcache.prefix_cache import PrefixHit
 
 
@@ -68,3 +74,27 @@ class StepDraft:
             samples = (sequence.index, *(s.index for s in sequence.request.unforked))
         tables = self.budget.manager.block_tables(sequence)
         return ScheduledSequence(sequence, start, size, samples, tables)
+
+
+def plain_step(
+    number: int, time: float, scheduled: tuple[ScheduledSequence, ...], step_time: StepTime
+) -> SchedulerOutput:
+    """A step on the way to which nothing happened: nobody began in it or lost its blocks.
+
+    Args:
+        number: of the step.
+        time: seconds on the scheduler's clock.
+        scheduled: what is computed.
+        step_time: predicts its milliseconds.
+    """
+    load = load_of(scheduled)
+    return SchedulerOutput(
+        step=number,
+        time=time,
+        scheduled=scheduled,
+        block_copies=(),
+        preemptions=(),
+        prefix_hits=(),
+        load=load,
+        predicted_ms=step_time.total(load),
+    )

@@ -178,6 +178,15 @@ class Sequence:
         self.finish_reason = reason
         self.stop_reason = stop_reason
 
+    def ends_with_next_token(self, max_model_len: int) -> bool:
+        """Say whether its next token is the last one, whatever it is.
+
+        Args:
+            max_model_len: tokens that the context holds.
+        """
+        at_limit = self.num_output_tokens + 1 >= self.request.max_tokens
+        return at_limit or self.num_tokens + 1 >= max_model_len
+
     def reason_to_stop(self, max_model_len: int) -> FinishReason | None:
         """Say whether the last token ends the sequence.
 

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 
 from firstword.engine.admission import QueueLimits
-from firstword.engine.draft import StepDraft
+from firstword.engine.draft import StepDraft, plain_step
 from firstword.engine.line import WaitingLine
 from firstword.engine.policy import by_standing, preemption_reason
 from firstword.engine.request import FinishReason, Request, Sequence, SequenceStatus
@@ -42,7 +42,7 @@ from firstword.engine.step import (
 from firstword.engine.turns import Turns
 from firstword.errors import ConfigError, PromptTooLongError
 from firstword.kvcache.manager import KVCacheManager
-from firstword.kvcache.prefix_cache import PrefixHit
+from firstword.kvcache.prefix_cache import PrefixHit, TokenSequence
 
 
 @dataclass(eq=False)
@@ -82,7 +82,7 @@ class Scheduler:
         limits = (self._max_running, self.max_num_batched_tokens, self.step_time_budget_ms)
         self._turns = Turns(self.manager, self._line, self._shares, *limits)
         self._running: list[Sequence] = []
-        self._in_flight: SchedulerOutput | None = None
+        self._in_flight: list[SchedulerOutput] = []  # the oldest first; two when one runs ahead
         self._unreported: list[Preemption] = []  # of a call that came to no step
         self._num_added = 0
         self._num_steps = 0
@@ -183,18 +183,19 @@ class Scheduler:
             self._line.add(heir)
 
     def _is_in_flight(self, sequence: Sequence) -> bool:
-        scheduled = self._in_flight.scheduled if self._in_flight else ()
-        return any(item.sequence is sequence for item in scheduled)
+        return any(s.sequence is sequence for output in self._in_flight for s in output.scheduled)
 
     # -- One step -------------------------------------------------------------------------------
 
     def schedule(self) -> SchedulerOutput | None:
         """Choose the next step; `update` or `discard` must follow before the next call.
 
+        Between them, `schedule_ahead` may choose one more.
+
         Returns:
             None where there is nothing to do.
         """
-        assert self._in_flight is None, "the last step has not been updated or discarded"
+        assert not self._in_flight, "the last step has not been updated or discarded"
         self._line.step_time = self.step_time
         step = StepDraft(self._turns.new_budget(self.step_time), self._shares)
         if not self.enable_kv_cache:
@@ -204,11 +205,49 @@ class Scheduler:
             if not step.preemptions or not step.scheduled:
                 self._admit_waiting(step)
         self._unreported += step.preemptions
-        if step.scheduled:
-            self._num_steps += 1
-            self._in_flight = step.output(self._num_steps, self.clock(), self._unreported)
-            self._unreported = []
-        return self._in_flight
+        if not step.scheduled:
+            return None
+        self._num_steps += 1
+        output = step.output(self._num_steps, self.clock(), self._unreported)
+        self._unreported = []
+        self._in_flight.append(output)
+        return output
+
+    def schedule_ahead(self) -> SchedulerOutput | None:
+        """Choose the step after the one in flight, while its tokens are not known yet.
+
+        That can be done where each sequence of it gets one token and decodes on, as in most steps
+        when nobody waits. A sequence that turns out to have ended has been computed for nothing:
+        `update` ignores it. One that is certain to end, by its length, is left out.
+
+        Returns:
+            None where the tokens have to be known first, or nothing would be left to do.
+        """
+        assert len(self._in_flight) == 1, "one step must be in flight"
+        before = self._in_flight[0]
+        if len(self._line) or not self.enable_kv_cache or self.manager.has_states:
+            return None
+        going_on: list[ScheduledSequence] = []
+        for item in before.scheduled:
+            sequence, start = item.sequence, item.start + item.num_tokens
+            if sequence.is_finished:
+                continue
+            if item.samples != (sequence.index,):  # it still reads its prompt, or is forked
+                return None
+            if sequence.ends_with_next_token(self.max_model_len):
+                continue
+            if not self.manager.allocate(sequence, 1, start):
+                return None
+            tables = self.manager.block_tables(sequence)
+            going_on.append(ScheduledSequence(sequence, start, 1, item.samples, tables))
+        if not going_on:
+            return None
+        self._num_steps += 1
+        for item in going_on:
+            self._shares.charge(item.sequence.request.key, 1)
+        output = plain_step(self._num_steps, self.clock(), tuple(going_on), self.step_time)
+        self._in_flight.append(output)
+        return output
 
     def _continue_running(self, step: StepDraft) -> None:
         """Give every running sequence its chunk and blocks, or take its blocks away."""
@@ -306,6 +345,7 @@ class Scheduler:
         Returns:
             One entry per sequence that got a token.
         """
+        assert output in self._in_flight[:1], "not the oldest step under way"
         self._close(output)
         updates: list[SequenceUpdate] = []
         for item in output.scheduled:
@@ -320,7 +360,9 @@ class Scheduler:
         blocks the step was to fill by a copy or has changed in place (a state), returns to its
         place in line. That is no preemption: nobody took its blocks.
         """
-        touched = self.manager.changed_in_step
+        assert output in self._in_flight[-1:], "the newest step is taken back first"
+        runs_ahead = len(self._in_flight) > 1  # then it has no copies, and nobody began in it
+        touched = set[TokenSequence]() if runs_ahead else self.manager.changed_in_step
         began = {sequence for sequence, _ in output.prefix_hits}
         self._close(output)
         for item in output.scheduled:
@@ -328,7 +370,8 @@ class Scheduler:
             if not sequence.request.is_finished:
                 self._shares.charge(sequence.request.key, -item.num_tokens)
             if sequence.is_finished or not self.enable_kv_cache:
-                self.manager.free(sequence, keep_tail=False)
+                if not self._is_in_flight(sequence):
+                    self.manager.free(sequence, keep_tail=False)
             elif sequence in began or sequence in touched:
                 self.manager.free(sequence, keep_tail=False)
                 self._running.remove(sequence)
@@ -336,19 +379,23 @@ class Scheduler:
                 self._line.add(sequence)
 
     def _close(self, output: SchedulerOutput) -> None:
-        assert output is self._in_flight, "not the step under way"
-        self._in_flight = None
-        self.manager.end_step()
+        is_oldest = output is self._in_flight[0]
+        self._in_flight.remove(output)
+        if is_oldest:
+            self.manager.end_step()
 
     def _advance(
         self, item: ScheduledSequence, sampled: Mapping[tuple[str, int], int]
     ) -> Iterable[SequenceUpdate]:
         sequence, request = item.sequence, item.sequence.request
-        sequence.num_computed_tokens = item.start + item.num_tokens
+        # A step that ran ahead of a sequence's end may have computed more than its tokens.
+        end = min(item.start + item.num_tokens, sequence.num_tokens)
+        sequence.num_computed_tokens = end
         sequence.has_run = True
         self.manager.commit(sequence)
         if sequence.is_finished:  # while the step ran; what it computed is kept
-            self.manager.free(sequence)
+            if not self._is_in_flight(sequence):
+                self.manager.free(sequence)
             return []
         samples = [s for s in request.sequences if s.index in item.samples and not s.is_finished]
         for sample in samples:
@@ -393,8 +440,7 @@ class Scheduler:
         assert all(s.status is SequenceStatus.RUNNING for s in self._running)
         assert all(s.num_computed_tokens == 0 for s in self._line)
         assert all(s.num_pending_tokens > 0 for s in queued)
-        in_flight = self._in_flight.scheduled if self._in_flight else ()
         holders = set(self._running) if self.enable_kv_cache else set()
-        holders |= {item.sequence for item in in_flight}
+        holders |= {item.sequence for output in self._in_flight for item in output.scheduled}
         assert self.manager.holders == holders, "blocks are held by the wrong sequences"
         self.manager.check_invariants()

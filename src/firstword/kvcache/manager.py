@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from firstword.errors import CapacityError
 from firstword.kvcache.block_pool import NO_BLOCK, BlockPool
@@ -105,6 +106,11 @@ class KVCacheManager:
         """Blocks that no sequence holds."""
         return self.pool.num_free
 
+    @cached_property
+    def has_states(self) -> bool:
+        """Whether a group holds a running state, which each step changes in place."""
+        return any(group.kind == "state" for group in self.spec.groups)
+
     @property
     def usage(self) -> float:
         """Share of the blocks that sequences hold, 0 to 1."""
@@ -186,17 +192,25 @@ class KVCacheManager:
             self._in_flight.announce(sequence, self._prefix_cache.block_keys(sequence, first, end))
         return True
 
-    def allocate(self, sequence: TokenSequence, num_new_tokens: int) -> bool:
+    def allocate(
+        self, sequence: TokenSequence, num_new_tokens: int, start: int | None = None
+    ) -> bool:
         """Make room for the next `num_new_tokens` positions of a running sequence.
+
+        Args:
+            sequence: which holds blocks already.
+            num_new_tokens: how many.
+            start: the first of them; None for the first that is not computed yet.
 
         Returns:
             False where there are too few free blocks; nothing changes then.
         """
         held = self._held[sequence]
-        start = sequence.num_computed_tokens
+        start = sequence.num_computed_tokens if start is None else start
         if not self._extend(held, start, num_new_tokens):
             return False
-        self._take_snapshots(sequence, held)
+        if self.has_states:
+            self._take_snapshots(sequence, held)
         return True
 
     def _extend(self, held: _Held, start: int, num_new_tokens: int) -> bool:
@@ -274,7 +288,7 @@ class KVCacheManager:
 
         A block of theirs was to be filled by a copy, or they have a state, which a step overwrites.
         """
-        if any(group.kind == "state" for group in self.spec.groups):
+        if self.has_states:
             return set(self._held)
         if not self._copies:
             return set()
