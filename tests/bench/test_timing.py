@@ -19,6 +19,8 @@ class Fixed:
     def submit(self, step: StepInput) -> int:
         return 7
 
+    def stop(self) -> None: ...
+
     def collect(self, handle: int) -> StepResult:
         assert handle == 7
         tokens = (SampledToken(1, 0.0, 1.0, 1),)

@@ -121,6 +121,10 @@ class WatchingRunner:
         )
         return self.inner.submit(replace(step, sampling=sampling))
 
+    def stop(self) -> None:
+        """Pass it on."""
+        self.inner.stop()
+
     def collect(self, handle: int) -> StepResult:
         """Keep the hashes."""
         result = self.inner.collect(handle)

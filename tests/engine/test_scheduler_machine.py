@@ -150,8 +150,30 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.output is not None
         if has_written:
             self.driver.runner.run(self.output)
-        self.driver.scheduler.discard(self.output)
-        self.output = None
+        output, self.output = self.output, None
+        counts = {s: s.num_preemptions for r in self.requests for s in r.sequences}
+        self.driver.scheduler.discard(output)
+        assert counts == {s: s.num_preemptions for s in counts}
+        self.check_kept(output)
+
+    def check_kept(self, output: SchedulerOutput) -> None:
+        """Who ran before a step that failed has lost nothing, unless the step filled its blocks."""
+        if not self.driver.enable_kv_cache:
+            return
+        filled = {copy.destination for copy in output.block_copies}
+        began = {sequence for sequence, _ in output.prefix_hits}
+        has_state = any(group.kind == "state" for group in self.driver.groups)
+        for item in output.scheduled:
+            blocks = {block for table in item.block_tables for block in table}
+            if item.sequence.is_finished:
+                assert item.sequence not in self.driver.manager.holders
+            elif item.sequence in began or has_state or not filled.isdisjoint(blocks):
+                assert item.sequence not in self.driver.manager.holders
+                assert item.sequence.num_computed_tokens == 0
+            else:
+                assert item.sequence.num_computed_tokens == item.start
+                tables = self.driver.manager.block_tables(item.sequence)
+                assert tables == item.block_tables
 
     @precondition(lambda self: self.requests)
     @rule(which=st.integers(0, 50))

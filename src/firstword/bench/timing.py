@@ -52,6 +52,10 @@ class TimedRunner:
         self._pending[handle] = start, step
         return handle
 
+    def stop(self) -> None:
+        """Pass it on."""
+        self._runner.stop()
+
     def collect(self, handle: int) -> StepResult:
         """The result of a step; its times are noted."""
         result = self._runner.collect(handle)

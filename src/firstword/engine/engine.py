@@ -15,12 +15,13 @@ from firstword.batch import ForwardBatch, SampledToken, StepResult
 from firstword.config import EngineConfig
 from firstword.engine.batch_builder import build_step
 from firstword.engine.calibration import Calibration
-from firstword.engine.outputs import RequestMetrics, SequenceOutput
+from firstword.engine.outputs import PromptProgress, RequestMetrics, SequenceOutput
 from firstword.engine.reporter import Reporter
 from firstword.engine.request import Request, Sequence
 from firstword.engine.runner import Runner
 from firstword.engine.scheduler import Scheduler
 from firstword.engine.sequence_sampling import SequenceSampling
+from firstword.engine.stats import EngineStats
 from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepTime
 from firstword.errors import ConfigError, GrammarError, PromptTooLongError, SamplingError
 from firstword.kvcache.manager import KVCacheManager
@@ -29,6 +30,9 @@ from firstword.ops.cost import Cost
 from firstword.sampling.constraint import TokenConstraint
 from firstword.sampling.params import Grammar, SamplingParams
 from firstword.trace.recorder import NullRecorder, Recorder
+
+_LONG_MS = 50.0
+"""A step that would still take longer is ended for an abort, its neighbours notwithstanding."""
 
 SampleKey = tuple[str, int]  # request id and sample index
 
@@ -78,6 +82,21 @@ class RequestOptions:
     arrival: float | None = None
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A request that was checked: `Engine.enqueue` takes it.
+
+    Args:
+        request: its sequences.
+        params: its parameters in force.
+        sampling: how the tokens of each of its sequences are chosen.
+    """
+
+    request: Request
+    params: SamplingParams
+    sampling: tuple[SequenceSampling, ...]
+
+
 @dataclass
 class _Live:
     """What is kept of a request while it runs."""
@@ -86,14 +105,30 @@ class _Live:
     params: SamplingParams
     sampling: tuple[SequenceSampling, ...]  # one for each sample
     arrival: float
+    started: float | None = None
     first_token: float | None = None
     last_token: float | None = None
     num_computed: int = 0
 
-    @property
-    def seed(self) -> int:
-        assert self.params.seed is not None
-        return self.params.seed
+
+@dataclass
+class _Counters:
+    """What the engine has done so far."""
+
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_computed_tokens: int = 0
+    num_generated_tokens: int = 0
+    num_preemptions: int = 0
+
+
+@dataclass(frozen=True)
+class _UnderWay:
+    """The step that is running, for whoever wants to end it."""
+
+    request_ids: frozenset[str]
+    start: float
+    predicted_ms: float
 
 
 class Engine:
@@ -108,6 +143,8 @@ class Engine:
 
     Attributes:
         runner: as given; another may take its place between steps, to time or to break them.
+        gap_ms: milliseconds from the compiled code of the step before to that of the last one;
+            None where the engine had nothing to do between them, or computes in Python.
     """
 
     def __init__(
@@ -142,6 +179,11 @@ class Engine:
         self._live: dict[str, _Live] = {}
         self._undelivered: list[SequenceOutput] = []
         self._calibration = Calibration(model.step_time)
+        self._counters = _Counters()
+        self._under_way: _UnderWay | None = None
+        self._last_step: SchedulerOutput | None = None
+        self._last_result_at: float | None = None  # None while nothing follows on it
+        self.gap_ms: float | None = None
 
     # --- requests ---
 
@@ -151,7 +193,7 @@ class Engine:
         prompt_token_ids: SequenceOf[int],
         params: SamplingParams,
         options: RequestOptions | None = None,
-    ) -> None:
+    ) -> SamplingParams:
         """Queue a request.
 
         Args:
@@ -160,6 +202,9 @@ class Engine:
             params: how to choose tokens and when to stop.
             options: its place among the others; None for the usual one.
 
+        Returns:
+            The parameters in force: the seed and the limits are filled in.
+
         Raises:
             PromptTooLongError: the prompt leaves no room in the context.
             CapacityError: it could not run even alone in the KV pool.
@@ -167,11 +212,24 @@ class Engine:
                 or the parameters), or an id in use.
             GrammarError: the answer cannot be held to the grammar.
         """
-        self._check(request_id, prompt_token_ids)
+        return self.enqueue(self.prepare(request_id, prompt_token_ids, params, options))
+
+    def prepare(
+        self,
+        request_id: str,
+        prompt_token_ids: SequenceOf[int],
+        params: SamplingParams,
+        options: RequestOptions | None = None,
+    ) -> Prepared:
+        """Check a request and do all that can be done before its turn; nothing is queued yet.
+
+        Any thread may call this while another steps the engine: a long prompt is checked and its
+        blocks are named without holding up a step. Arguments and errors as for `add_request`.
+        """
+        self._check_prompt(prompt_token_ids)
         params.check_vocabulary(self.model.vocab_size)
         params = self._resolve(params, len(prompt_token_ids))
         options = options or RequestOptions()
-        arrival = self.clock() if options.arrival is None else options.arrival
         assert params.max_tokens is not None
         request = Request(
             request_id=request_id,
@@ -183,27 +241,43 @@ class Engine:
             priority=options.priority,
             key=options.key,
             salt=options.salt,
-            arrival_time=arrival,
+            arrival_time=self.clock() if options.arrival is None else options.arrival,
         )
         sampling = self._sampling(request, params)
+        self.kv.name_blocks(request.sequences[0])
+        return Prepared(request, params, sampling)
+
+    def enqueue(self, prepared: Prepared) -> SamplingParams:
+        """Queue a prepared request; returns the parameters in force.
+
+        Raises:
+            CapacityError: it could not run even alone in the KV pool.
+            ConfigError: its id is in use.
+        """
+        request, params = prepared.request, prepared.params
+        if request.request_id in self._live:
+            raise ConfigError(
+                f"request id {request.request_id!r} is already in use: choose another"
+            )
         num_waiting = self.scheduler.num_waiting
         self.scheduler.add(request)
-        self._live[request_id] = _Live(request, params, sampling, arrival)
+        self._live[request.request_id] = _Live(
+            request, params, prepared.sampling, request.arrival_time
+        )
         self._reporter.queued(request, params, num_waiting)
+        return params
 
-    def _check(self, request_id: str, prompt_token_ids: SequenceOf[int]) -> None:
-        if request_id in self._live:
-            raise ConfigError(f"request id {request_id!r} is already in use: choose another")
+    def _check_prompt(self, prompt_token_ids: SequenceOf[int]) -> None:
         if not prompt_token_ids:
             raise ConfigError("the prompt has no tokens: give at least one character")
+        if len(prompt_token_ids) >= self.model.max_model_len:
+            raise PromptTooLongError(len(prompt_token_ids), self.model.max_model_len)
         for token in prompt_token_ids:
             if not isinstance(token, int) or not 0 <= token < self.model.vocab_size:
                 raise ConfigError(
                     f"prompt token id {token!r} is not in the vocabulary: give whole numbers "
                     f"from 0 to {self.model.vocab_size - 1}"
                 )
-        if len(prompt_token_ids) >= self.model.max_model_len:
-            raise PromptTooLongError(len(prompt_token_ids), self.model.max_model_len)
 
     def _resolve(self, params: SamplingParams, num_prompt_tokens: int) -> SamplingParams:
         """Fill in what was left open: a seed, and the rest of the context as max_tokens."""
@@ -235,10 +309,6 @@ class Engine:
             SequenceSampling(sequence, params, start.fork()) for sequence in request.sequences
         )
 
-    def seed_of(self, request_id: str) -> int:
-        """The seed in force for a request in flight."""
-        return self._live[request_id].seed
-
     def abort(self, request_id: str) -> None:
         """End a request now and give its blocks back; unknown ids are ignored."""
         live = self._live.get(request_id)
@@ -254,6 +324,33 @@ class Engine:
             self.scheduler.finish(sequence, "stop", None)
             self._reporter.finished(sequence, stop_string)
 
+    def interrupt(self, request_id: str) -> None:
+        """End the step under way if it would go on for long with a request that is unwanted.
+
+        The neighbours lose what this step computed for them, so a short one runs to its end. Any
+        thread may call this; the request itself is ended by `abort`.
+        """
+        step = self._under_way
+        if step is None or request_id not in step.request_ids:
+            return
+        left_ms = step.predicted_ms - (self.clock() - step.start) * 1e3
+        if len(step.request_ids) == 1 or left_ms > _LONG_MS:
+            self.runner.stop()
+
+    def knows(self, request_id: str) -> bool:
+        """Whether a request was added and neither released nor forgotten."""
+        return request_id in self._live
+
+    def is_finished(self, request_id: str) -> bool:
+        """Whether all samples of a known request have ended."""
+        return self._live[request_id].request.is_finished
+
+    def forget(self, request_id: str) -> None:
+        """End a request and drop all that it gave; unknown ids are ignored."""
+        if request_id in self._live:
+            self.abort(request_id)
+            self.release(request_id)
+
     def release(self, request_id: str) -> RequestMetrics:
         """What a finished request took; the engine then forgets it."""
         live = self._live.pop(request_id)
@@ -267,6 +364,7 @@ class Engine:
             num_computed_tokens=live.num_computed,
             num_preemptions=sum(s.num_preemptions for s in sequences),
             kv_bytes=sum(kv_bytes(self.model.kv, s.num_positions) for s in sequences),
+            queue_seconds=None if live.started is None else live.started - live.arrival,
         )
 
     @property
@@ -274,7 +372,53 @@ class Engine:
         """Whether a step would do anything."""
         return bool(self._undelivered) or self.scheduler.has_work
 
+    @property
+    def stats(self) -> EngineStats:
+        """How the engine stands."""
+        scheduler, counters = self.scheduler, self._counters
+        return EngineStats(
+            num_running=scheduler.num_running,
+            num_waiting=scheduler.num_waiting,
+            num_waiting_tokens=scheduler.num_waiting_tokens,
+            num_used_blocks=self.model.num_blocks - self.kv.num_free_blocks,
+            num_blocks=self.model.num_blocks,
+            num_steps=scheduler.num_steps,
+            num_prompt_tokens=counters.num_prompt_tokens,
+            num_cached_tokens=counters.num_cached_tokens,
+            num_computed_tokens=counters.num_computed_tokens,
+            num_generated_tokens=counters.num_generated_tokens,
+            num_preemptions=counters.num_preemptions,
+        )
+
     # --- steps ---
+
+    @property
+    def in_step(self) -> frozenset[str]:
+        """Ids of the requests in the step that ran last."""
+        step = self._last_step
+        scheduled = step.scheduled if step is not None else ()
+        return frozenset(item.sequence.request.request_id for item in scheduled)
+
+    def progress(self) -> list[tuple[str, PromptProgress]]:
+        """How far the prompts are that the last step read without coming to their end."""
+        step = self._last_step
+        found = []
+        for item in step.scheduled if step is not None else ():
+            sequence = item.sequence
+            if not item.samples and not sequence.num_output_tokens and not sequence.is_finished:
+                live = self._live[sequence.request.request_id]
+                found.append((sequence.request.request_id, self._progress_of(live)))
+        return found
+
+    def _progress_of(self, live: _Live) -> PromptProgress:
+        first = live.request.sequences[0]
+        return PromptProgress(
+            num_prompt_tokens=first.num_prompt_tokens,
+            num_cached_tokens=first.num_cached_tokens,
+            num_computed_tokens=first.num_computed_tokens,
+            num_ahead=0,
+            seconds=self.clock() - live.arrival,
+        )
 
     def step(self) -> list[SequenceOutput]:
         """Run one step; returns the new tokens.
@@ -284,6 +428,7 @@ class Engine:
         then come out of the next step.
         """
         output = self.scheduler.schedule()
+        self._last_step = output
         if output is not None:
             self._run(output)
         outputs, self._undelivered = self._undelivered, []
@@ -293,21 +438,23 @@ class Engine:
         try:
             start = self.clock()
             self._reporter.scheduled(output, start)
-            scheduled = {item.sequence.request.request_id for item in output.scheduled}
-            sampling = {i: self._live[i].sampling for i in scheduled}
-            num_candidates = self.config.num_top_logprobs
-            step = build_step(output, self.model.kv, sampling, num_candidates)
+            sampling = self._begin(output, start)
+            step = build_step(output, self.model.kv, sampling, self.config.num_top_logprobs)
             result = self.runner.collect(self.runner.submit(step))
+            self._measure_gap(result)
             outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
             self._end_failed(outcomes)
         except BaseException:
             self.scheduler.discard(output)
+            self._last_result_at = None
             raise
+        finally:
+            self._under_way = None
         sampled = {k: t for k, t in outcomes.items() if isinstance(t, SampledToken)}
         updates = self.scheduler.update(output, {k: t.token_id for k, t in sampled.items()})
         updates = tuple(map(self._end_at_grammar, updates))
         # Before anybody is told of the step: a listener may raise, or take its time.
-        self._undelivered += [_output_of(update, sampled) for update in updates]
+        self._undelivered += [self._output_of(update, sampled) for update in updates]
         now = self.clock()
         self._account(output, updates, now)
         self._calibrate(output, result)
@@ -320,8 +467,51 @@ class Engine:
             self._reporter.sampled(sequence, sampled[_key(sequence)], output.step, now)
             if update.finished:
                 self._reporter.finished(sequence, sequence.stop_reason)
+        if not self.scheduler.has_work:
+            self._last_result_at = None
         if self.config.debug:
             self.scheduler.check_invariants()
+
+    def _measure_gap(self, result: StepResult) -> None:
+        now, before = self.clock(), self._last_result_at
+        self._last_result_at, self.gap_ms = now, None
+        if before is not None and result.native_ms is not None:
+            self.gap_ms = (now - before) * 1e3 - result.native_ms
+
+    def _begin(
+        self, output: SchedulerOutput, now: float
+    ) -> dict[str, tuple[SequenceSampling, ...]]:
+        """Note what starts; returns how the tokens of the requests in the step are chosen."""
+        sampling: dict[str, tuple[SequenceSampling, ...]] = {}
+        for item in output.scheduled:
+            request_id = item.sequence.request.request_id
+            live = self._live[request_id]
+            live.started = now if live.started is None else live.started
+            sampling[request_id] = live.sampling
+        self._under_way = _UnderWay(frozenset(sampling), now, output.predicted_ms)
+        counters = self._counters
+        counters.num_preemptions += len(output.preemptions)
+        for sequence, hit in output.prefix_hits:
+            if sequence.num_preemptions == 0:
+                counters.num_prompt_tokens += sequence.num_prompt_tokens
+                counters.num_cached_tokens += hit.num_tokens
+        return sampling
+
+    def _output_of(
+        self, update: SequenceUpdate, sampled: dict[SampleKey, SampledToken]
+    ) -> SequenceOutput:
+        sequence = update.sequence
+        token, stop = sampled[_key(sequence)], sequence.stop_reason
+        return SequenceOutput(
+            request_id=sequence.request.request_id,
+            sample_index=sequence.index,
+            token_id=token.token_id,
+            logprob=token.logprob,
+            candidates=token.candidates,
+            finish_reason=sequence.finish_reason if update.finished else None,
+            stop_reason=None if stop in self.model.eos_token_ids else stop,
+            probability=token.probability,
+        )
 
     def _end_failed(self, outcomes: dict[SampleKey, SampledToken | SamplingError]) -> None:
         """End the requests of rows that gave no token; the others in the step go on."""
@@ -358,25 +548,12 @@ class Engine:
             live = self._live[update.sequence.request.request_id]
             live.first_token = now if live.first_token is None else live.first_token
             live.last_token = now
+        self._counters.num_computed_tokens += output.num_tokens
+        self._counters.num_generated_tokens += len(updates)
 
 
 def _key(sequence: Sequence) -> SampleKey:
     return sequence.request.request_id, sequence.index
-
-
-def _output_of(update: SequenceUpdate, sampled: dict[SampleKey, SampledToken]) -> SequenceOutput:
-    sequence = update.sequence
-    token = sampled[_key(sequence)]
-    return SequenceOutput(
-        request_id=sequence.request.request_id,
-        sample_index=sequence.index,
-        token_id=token.token_id,
-        logprob=token.logprob,
-        probability=token.probability,
-        candidates=token.candidates,
-        finish_reason=sequence.finish_reason if update.finished else None,
-        stop_reason=sequence.stop_reason if update.finished else None,
-    )
 
 
 def _sampled_keys(output: SchedulerOutput) -> list[SampleKey]:

@@ -82,8 +82,8 @@ class Budget:
 
 
 def place_in_line(sequence: Sequence) -> tuple[int, bool, Seniority]:
-    """Sort key of sequences that wait or catch up: those once preempted lead their class."""
-    fresh = sequence.num_preemptions == 0
+    """Sort key of sequences that wait or catch up: those that ran before lead their class."""
+    fresh = not sequence.has_run and sequence.num_preemptions == 0
     return (-sequence.request.priority, fresh, _seniority(sequence))
 
 

@@ -100,6 +100,7 @@ class Sequence:
     protected_until: int = field(default=0, init=False)  # a number of output tokens
     finish_reason: FinishReason | None = field(default=None, init=False)
     stop_reason: int | None = field(default=None, init=False)  # the stop token that ended it
+    has_run: bool = field(default=False, init=False)  # it has been part of a step, to its end
     awaits_fork: bool = field(init=False)
     block_keys: list[bytes] = field(default_factory=list, init=False, repr=False)
 
@@ -159,6 +160,12 @@ class Sequence:
         self.num_preemptions += 1
         if self.num_preemptions >= 2:
             self.protected_until = self.num_output_tokens + PROTECTED_TOKENS
+
+    def return_to_line(self) -> None:
+        """Note that the step in which it was did not run, and that it holds nothing."""
+        waits = self.num_preemptions == 0
+        self.status = SequenceStatus.WAITING if waits else SequenceStatus.PREEMPTED
+        self.num_computed_tokens = 0
 
     def finish(self, reason: FinishReason, stop_reason: int | None) -> None:
         """Note that it has ended, and why."""

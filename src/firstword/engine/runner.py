@@ -33,6 +33,10 @@ class Runner(Protocol):
         """The result of a step; each handle can be collected once."""
         ...
 
+    def stop(self) -> None:
+        """End the step under way soon, where that is possible; any thread may call it."""
+        ...
+
 
 class ReferenceRunner:
     """Op by op on NumPy arrays, on the caller's thread.
@@ -67,6 +71,9 @@ class ReferenceRunner:
     def collect(self, handle: int) -> StepResult:
         """The result of the step that `submit` returned `handle` for."""
         return self._results.pop(handle)
+
+    def stop(self) -> None:
+        """Do nothing: a step in NumPy runs to its end."""
 
 
 class NativeRunner:
@@ -114,7 +121,7 @@ class NativeRunner:
         return self._results.pop(handle)
 
     def stop(self) -> None:
-        """End the running step within 100 ms; any thread may call it."""
+        """End the step under way, or else the next one, within 100 ms; any thread may call it."""
         self.model.stop()
 
 

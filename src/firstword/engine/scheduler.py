@@ -109,6 +109,16 @@ class Scheduler:
         """Sequences that take part in steps."""
         return len(self._running)
 
+    @property
+    def num_waiting_tokens(self) -> int:
+        """Prompt tokens of the sequences that hold no blocks."""
+        return sum(sequence.num_tokens for sequence in self._waiting)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps scheduled so far."""
+        return self._num_steps
+
     # -- Requests come and go -------------------------------------------------------------------
 
     def add(self, request: Request) -> None:
@@ -328,12 +338,24 @@ class Scheduler:
         return tuple(updates)
 
     def discard(self, output: SchedulerOutput) -> None:
-        """Take back a step that failed or was interrupted: its sequences will be recomputed."""
+        """Take back a step that failed or was interrupted, at whatever point.
+
+        A sequence that was running before it keeps its blocks and goes on from where it was: the
+        step wrote only behind its computed positions. One that began in this step, or whose
+        blocks the step was to fill by a copy or has changed in place (a state), returns to its
+        place in line. That is no preemption: nobody took its blocks.
+        """
+        touched = self.manager.changed_in_step
+        began = {sequence for sequence, _ in output.prefix_hits}
         self._close(output)
-        for item in output.scheduled:
-            self.manager.free(item.sequence, keep_tail=False)
-            if not item.sequence.is_finished:
-                self._put_back(item.sequence)
+        for sequence in (item.sequence for item in output.scheduled):
+            if sequence.is_finished or not self.enable_kv_cache:
+                self.manager.free(sequence, keep_tail=False)
+            elif sequence in began or sequence in touched:
+                self.manager.free(sequence, keep_tail=False)
+                self._running.remove(sequence)
+                sequence.return_to_line()
+                self._enqueue(sequence)
 
     def _close(self, output: SchedulerOutput) -> None:
         assert output is self._in_flight, "not the step under way"
@@ -345,6 +367,7 @@ class Scheduler:
     ) -> Iterable[SequenceUpdate]:
         sequence, request = item.sequence, item.sequence.request
         sequence.num_computed_tokens = item.start + item.num_tokens
+        sequence.has_run = True
         self.manager.commit(sequence)
         if sequence.is_finished:  # while the step ran; what it computed is kept
             self.manager.free(sequence)

@@ -122,6 +122,14 @@ class KVCacheManager:
         """Find the longest cached prefix of a sequence, one token short of it; nothing changes."""
         return self._prefix_cache.match(sequence) if self.enable_prefix_caching else PrefixHit()
 
+    def name_blocks(self, sequence: TokenSequence) -> None:
+        """Compute the keys of a sequence's full blocks, which are kept with it.
+
+        They are computed when first needed otherwise; any thread may do it before.
+        """
+        if self.enable_prefix_caching:
+            self._prefix_cache.name_blocks(sequence)
+
     def check_capacity(self, num_tokens: int, num_new_tokens: int) -> None:
         """Refuse a sequence that the pool could not hold even alone.
 
@@ -244,6 +252,19 @@ class KVCacheManager:
     def step_copies(self) -> tuple[BlockCopy, ...]:
         """Copies to run at the start of the step, before anything is written."""
         return tuple(self._copies)
+
+    @property
+    def changed_in_step(self) -> set[TokenSequence]:
+        """Sequences that a step broken off leaves without what they had before it.
+
+        A block of theirs was to be filled by a copy, or they have a state, which a step overwrites.
+        """
+        if any(group.kind == "state" for group in self.spec.groups):
+            return set(self._held)
+        if not self._copies:
+            return set()
+        copied = {copy.destination for copy in self._copies}
+        return {s for s, held in self._held.items() if not copied.isdisjoint(held.references())}
 
     # -- After a step ---------------------------------------------------------------------------
 

@@ -119,6 +119,10 @@ class PrefixCache:
             blocks.append((NO_BLOCK,) * first + tuple(held))
         return PrefixHit(end, end % size, tuple(blocks))
 
+    def name_blocks(self, sequence: TokenSequence) -> None:
+        """Compute the keys of all full blocks of a sequence."""
+        self._key(sequence, len(sequence.token_ids) // self._block_size - 1)
+
     def find_block(self, group: int, sequence: TokenSequence, index: int) -> int:
         """Find the full block `index` of a sequence in a group; NO_BLOCK if it is not cached."""
         key, token_ids = self._key(sequence, index), self._block_tokens(sequence, index)
