@@ -177,9 +177,12 @@ class StepResult:
         forward_ms: milliseconds in the model.
         sampling_ms: milliseconds from logits to tokens.
         native_ms: milliseconds of both that compiled code ran; None where there is none.
+        gap_ms: milliseconds that compiled code stood still before it, where the step had been
+            submitted while the one before ran; None elsewhere.
     """
 
     sampled: tuple[SampledToken | SamplingError, ...]
     forward_ms: float = 0.0
     sampling_ms: float = 0.0
     native_ms: float | None = None
+    gap_ms: float | None = None

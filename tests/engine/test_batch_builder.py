@@ -7,7 +7,7 @@ from firstword.batch import CopySpan
 from firstword.engine.batch_builder import build_batch, build_step
 from firstword.engine.request import Request, Sequence
 from firstword.engine.sequence_sampling import SequenceSampling
-from firstword.engine.step import ScheduledSequence, SchedulerOutput
+from firstword.engine.step import ScheduledSequence, SchedulerOutput, load_of
 from firstword.kvcache.manager import BlockCopy
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
 from firstword.sampling.params import SamplingParams
@@ -27,7 +27,7 @@ def item(
 
 
 def output(*items: ScheduledSequence, copies: tuple[BlockCopy, ...] = ()) -> SchedulerOutput:
-    return SchedulerOutput(1, 0.0, items, copies, (), (), sum(i.num_tokens for i in items), 0.0)
+    return SchedulerOutput(1, 0.0, items, copies, (), (), load_of(items), 0.0)
 
 
 def spec(*groups: KVGroup) -> KVCacheSpec:

@@ -77,6 +77,7 @@ def test_a_sequence_ends_with_the_token_that_completes_its_grammar() -> None:
     assert [output.token_id for output in outputs] == [3, 9, 4]
     assert [output.finish_reason for output in outputs] == [None, None, "stop"]
     assert outputs[-1].stop_reason is None
+    assert not outputs[-1].ended_by_token
     assert one.num_free == BLOCKS
     assert not one.engine.has_work
 
@@ -86,7 +87,7 @@ def test_the_end_token_ends_it_where_the_grammar_may_end(ignore_eos: bool) -> No
     params = replace(GREEDY, logit_bias={5: -100.0}, ignore_eos=ignore_eos)
     outputs = outputs_of(held(Choices((3,), (3, 5))), params)
     assert [output.token_id for output in outputs] == [3, EOS]
-    assert (outputs[-1].finish_reason, outputs[-1].stop_reason) == ("stop", EOS)
+    assert (outputs[-1].finish_reason, outputs[-1].ended_by_token) == ("stop", True)
 
 
 def test_min_tokens_holds_as_long_as_the_grammar_can_go_on() -> None:
@@ -260,19 +261,23 @@ def test_p23_constrained_tokens_are_the_same_alone_in_a_batch_and_preempted(
 
 def test_p28_thousands_of_hot_answers_of_a_random_network_hold(path: Path) -> None:
     engine, count = engine_of(Model(path, numerics="native")), 1200
+    outputs: list[SequenceOutput] = []
     for index in range(count):
         params = SamplingParams(
             temperature=1.5, seed=index, max_tokens=200, grammar=GRAMMARS[index % 3]
         )
+        while engine.scheduler.num_waiting > 100:
+            outputs += engine.step()
         engine.add_request(str(index), [index % 200, 7], params)
+    while engine.has_work:
+        outputs += engine.step()
     num_ended = 0
     ended: dict[str, str | None] = {}
     tokens: dict[str, list[int]] = {}
-    while engine.has_work:
-        for output in engine.step():
-            assert output.error is None
-            tokens.setdefault(output.request_id, []).append(output.token_id)
-            ended[output.request_id] = output.finish_reason
+    for output in outputs:
+        assert output.error is None
+        tokens.setdefault(output.request_id, []).append(output.token_id)
+        ended[output.request_id] = output.finish_reason
     for index in range(count):
         if ended[str(index)] == "stop":
             num_ended += 1

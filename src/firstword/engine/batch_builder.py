@@ -33,25 +33,57 @@ def build_step(
     return StepInput(build_batch(output, spec), tuple(rows))
 
 
-def build_batch(output: SchedulerOutput, spec: KVCacheSpec) -> ForwardBatch:
+def build_step_ahead(
+    output: SchedulerOutput,
+    before: SchedulerOutput,
+    spec: KVCacheSpec,
+    sampling: Mapping[str, Sequence[SequenceSampling]],
+    num_candidates: int = 0,
+) -> StepInput:
+    """The input of a step whose tokens the step before is about to give.
+
+    Args:
+        output: what `Scheduler.schedule_ahead` decided.
+        before: the step under way; each of its sequences has one row of logits.
+        spec: the KV groups.
+        sampling: as for `build_step`; none depends on tokens.
+        num_candidates: as for `build_step`.
+    """
+    rows = {item.sequence: row for row, item in enumerate(before.scheduled)}
+    batch = build_batch(output, spec, [-rows[item.sequence] - 1 for item in output.scheduled])
+    strategies = [
+        sampling[item.sequence.request.request_id][item.sequence.index].row(num_candidates, 1)
+        for item in output.scheduled
+    ]
+    return StepInput(batch, tuple(strategies))
+
+
+def build_batch(
+    output: SchedulerOutput, spec: KVCacheSpec, token_ids: list[int] | None = None
+) -> ForwardBatch:
     """The flat batch: every scheduled sequence's positions, one after the other.
+
+    Args:
+        output: what the scheduler decided.
+        spec: the KV groups.
+        token_ids: [T] of all positions; None for those of the sequences.
 
     Lists, made arrays at the end: for the few rows of a decode step that is five times as fast as
     arrays all the way (150 us there are 4% of a step of a small model).
     """
-    token_ids: list[int] = []
+    ids: list[int] = []
     positions: list[int] = []
     start_loc, seq_lens, last_rows = [0], [], []
     for item in output.scheduled:
         end = item.start + item.num_tokens
-        token_ids += item.sequence.token_ids[item.start : end]
+        ids += item.sequence.token_ids[item.start : end]
         positions += range(item.start, end)
         start_loc.append(len(positions))
         seq_lens.append(end)
         last_rows += [len(positions) - 1] * len(item.samples)
     groups = range(len(spec.groups))
     return ForwardBatch(
-        token_ids=np.array(token_ids, np.int32),
+        token_ids=np.array(ids if token_ids is None else token_ids, np.int32),
         positions=np.array(positions, np.int32),
         query_start_loc=np.array(start_loc, np.int32),
         seq_lens=np.array(seq_lens, np.int32),

@@ -44,15 +44,22 @@ class SequenceSampling:
             TokenCounts(params, sequence.num_prompt_tokens) if params.has_penalties else None
         )
 
-    def row(self, num_candidates: int = 0) -> SamplingRow:
+    @property
+    def depends_on_tokens(self) -> bool:
+        """Whether the tokens so far decide how the next one is chosen."""
+        return self._counts is not None or self._constraint is not None
+
+    def row(self, num_candidates: int = 0, num_ahead: int = 0) -> SamplingRow:
         """How the next token is to be chosen.
 
         Args:
             num_candidates: least number of candidates wanted back.
+            num_ahead: tokens that come before it and are not known yet; only where
+                `depends_on_tokens` is False.
         """
         sequence, params = self._sequence, self.params
         request = sequence.request
-        too_early = sequence.num_output_tokens < request.min_tokens
+        too_early = sequence.num_output_tokens + num_ahead < request.min_tokens
         banned = tuple(sorted(request.stop_token_ids)) if too_early else ()
         allowed = None
         if self._constraint is not None:
@@ -65,7 +72,7 @@ class SequenceSampling:
             top_k=params.top_k,
             top_p=params.top_p,
             seed=params.seed,
-            position=sequence.num_tokens,
+            position=sequence.num_tokens + num_ahead,
             sample_index=sequence.index,
             banned_token_ids=banned,
             logit_bias=self._bias,

@@ -1,32 +1,56 @@
-"""One answer of the model as neutral events: what every API family streams and counts from.
+"""The service under every API family: a neutral request in, the events of its answer out.
 
-Not here: the words of any API (openai, anthropic), HTTP, and the parsing of tool calls and
-reasoning themselves (text.tools, text.reasoning).
+Not here: the words of any API (openai, anthropic), HTTP, the events themselves (events).
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Protocol, cast
+from typing import Protocol, cast
 
 from firstword.engine.engine import RequestOptions
-from firstword.engine.outputs import PromptProgress, RequestOutput, TextDelta, TokenLogprob
+from firstword.engine.outputs import RequestOutput, TextDelta
 from firstword.errors import ConfigError
-from firstword.processor.prompt import EncodedPrompt
+from firstword.processor.prompt import EncodedPrompt, Prompt
 from firstword.sampling.params import Grammar, SamplingParams
-from firstword.text.answer import AnswerParser
+from firstword.server.answer import Answer
+from firstword.server.events import (
+    ChatEvent,
+    Delta,
+    Done,
+    FinishReason,
+    Progress,
+    SampleEnd,
+    Started,
+    Usage,
+)
 from firstword.text.chat_template import ChatTemplate
-from firstword.text.pieces import ContentPiece, Piece, ToolCallStart
 from firstword.text.reasoning import ReasoningFormat, reasoning_format
 from firstword.text.tokenizer import Tokenizer
+from firstword.text.tools.answer import AnswerParser
 from firstword.text.tools.registry import tool_format
 from firstword.text.tools.spec import ToolChoice, ToolFormat, ToolSpec
 
-FinishReason = Literal["stop", "length", "tool_calls"]
+__all__ = [
+    "AnyRequest",
+    "ChatEvent",
+    "ChatRequest",
+    "ChatService",
+    "Delta",
+    "Done",
+    "Ended",
+    "FinishReason",
+    "Progress",
+    "SampleEnd",
+    "ServedLLM",
+    "Started",
+    "TextRequest",
+    "Usage",
+]
 
 
 @dataclass(frozen=True)
@@ -83,101 +107,6 @@ AnyRequest = ChatRequest | TextRequest
 
 
 @dataclass(frozen=True)
-class Usage:
-    """Tokens of a request, right at any moment of it.
-
-    Args:
-        prompt: of the prompt, cached ones included.
-        cached: of the prompt, those whose K/V were there already.
-        completion: produced, over all samples, reasoning and end tokens included.
-        reasoning: produced as reasoning.
-    """
-
-    prompt: int = 0
-    cached: int = 0
-    completion: int = 0
-    reasoning: int = 0
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.prompt + other.prompt,
-            self.cached + other.cached,
-            self.completion + other.completion,
-            self.reasoning + other.reasoning,
-        )
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The prompt is still waiting or being read."""
-
-    progress: PromptProgress
-
-
-@dataclass(frozen=True)
-class Started:
-    """The prompt has been read; comes once, before the first Delta.
-
-    Args:
-        usage: of the prompt; nothing was produced yet.
-        params: in force: the request's, with what its tools and its reasoning need.
-    """
-
-    usage: Usage
-    params: SamplingParams
-
-
-@dataclass(frozen=True)
-class Delta:
-    """New pieces of one sample.
-
-    Args:
-        index: which of the n samples.
-        pieces: content, reasoning and tool calls in order; may be empty.
-        logprobs: of the tokens that came with it, when asked for.
-        usage: of the request so far.
-    """
-
-    index: int
-    pieces: tuple[Piece, ...]
-    logprobs: tuple[TokenLogprob, ...]
-    usage: Usage
-
-
-@dataclass(frozen=True)
-class SampleEnd:
-    """One sample has ended.
-
-    Args:
-        index: which of the n samples.
-        finish_reason: why; "length" beats "tool_calls", since a cut call is no whole one.
-        stop_string: the stop string that ended it, None for any other end.
-    """
-
-    index: int
-    finish_reason: FinishReason
-    stop_string: str | None = None
-
-
-@dataclass(frozen=True)
-class Done:
-    """The request has ended; nothing follows.
-
-    Args:
-        output: all it gave.
-        usage: its tokens.
-        params: as in `Started`.
-    """
-
-    output: RequestOutput
-    usage: Usage
-    params: SamplingParams
-
-
-ChatEvent = Progress | Started | Delta | SampleEnd | Done
-
-
-@dataclass(frozen=True)
 class Ended:
     """How a request ended, for logs and counters.
 
@@ -198,8 +127,13 @@ class Ended:
 class ServedLLM(Protocol):
     """What the server needs of an `AsyncLLM`."""
 
-    name: str
-    tokenizer: Tokenizer
+    @property
+    def name(self) -> str:
+        """The model's name."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's own."""
 
     @property
     def template(self) -> ChatTemplate | None:
@@ -215,7 +149,7 @@ class ServedLLM(Protocol):
     def stream(
         self,
         prompt: Prompt | EncodedPrompt,
-        params: SamplingParams | None = None,
+        params: SamplingParams,
         options: RequestOptions | None = None,
         *,
         request_id: str | None = None,
@@ -258,7 +192,7 @@ class ChatService:
             PromptTooLongError, CapacityError: the prompt does not fit.
             QueueFullError, EngineDiedError, SamplingError: see `firstword.errors`.
         """
-        answer: _Answer | None = None
+        answer: Answer | None = None
         error: BaseException | None = None
         try:
             prompt = await self.encode(request)
@@ -291,9 +225,9 @@ class ChatService:
             variables["tools"] = [tool.for_template() for tool in request.offered_tools]
         return await self.llm.encode(request.messages, **variables)
 
-    def _begin(self, request: AnyRequest, prompt: EncodedPrompt) -> _Answer:
+    def _begin(self, request: AnyRequest, prompt: EncodedPrompt) -> Answer:
         if isinstance(request, TextRequest):
-            return _Answer(prompt, request.params, lambda: None)
+            return Answer(prompt, request.params, lambda: None)
         reasoning, inside = self._reasoning(request, prompt)
         tools = self._tool_format if request.offered_tools else None
         params = request.params
@@ -303,13 +237,16 @@ class ChatService:
             params = replace(params, skip_special_tokens=False)
 
         def new_parser() -> AnswerParser:
-            parser = None
-            if tools is not None:
-                names = [tool.name for tool in request.offered_tools]
-                parser = tools.parser(names, _call_id, parallel=request.parallel_tool_calls)
-            return AnswerParser(reasoning=reasoning, inside_reasoning=inside, tools=parser)
+            return AnswerParser(
+                reasoning=reasoning,
+                inside_reasoning=inside,
+                tools=tools,
+                names=[tool.name for tool in request.offered_tools],
+                call_id=_call_id,
+                parallel=request.parallel_tool_calls,
+            )
 
-        return _Answer(prompt, params, new_parser)
+        return Answer(prompt, params, new_parser)
 
     def _reasoning(
         self, request: ChatRequest, prompt: EncodedPrompt
@@ -352,96 +289,3 @@ def _call_grammar(
 
 def _call_id(index: int) -> str:
     return f"call_{secrets.token_hex(12)}"
-
-
-@dataclass
-class _Sample:
-    """One sample so far.
-
-    Args:
-        parser: tells content, reasoning and calls apart; None takes all as content.
-        has_calls: a tool call began.
-    """
-
-    parser: AnswerParser | None
-    has_calls: bool = False
-
-    def push(self, delta: TextDelta) -> tuple[Piece, ...]:
-        """The pieces that became certain."""
-        if self.parser is None:
-            return (ContentPiece(delta.text),) if delta.text else ()
-        pieces = self.parser.push(delta.text, len(delta.token_ids))
-        if delta.finish_reason is not None:
-            pieces = [*pieces, *self.parser.finish()]
-        if not self.has_calls:
-            self.has_calls = any(isinstance(piece, ToolCallStart) for piece in pieces)
-        return tuple(pieces)
-
-    @property
-    def num_reasoning_tokens(self) -> int:
-        return 0 if self.parser is None else self.parser.num_reasoning_tokens
-
-
-class _Answer:
-    """One request's answer so far: deltas in, events out.
-
-    Args:
-        prompt: of the request.
-        params: in force.
-        new_parser: makes a parser for each sample, None for content alone.
-    """
-
-    def __init__(
-        self,
-        prompt: EncodedPrompt,
-        params: SamplingParams,
-        new_parser: Callable[[], AnswerParser | None],
-    ) -> None:
-        self.params = params
-        self.output: RequestOutput | None = None
-        self._num_prompt = len(prompt.token_ids)
-        self._samples = [_Sample(new_parser()) for _ in range(params.n)]
-        self._started = False
-        self._cached = self._completion = 0
-
-    @property
-    def usage(self) -> Usage:
-        """Tokens so far."""
-        reasoning = sum(sample.num_reasoning_tokens for sample in self._samples)
-        return Usage(self._num_prompt, self._cached, self._completion, reasoning)
-
-    def push(self, delta: TextDelta) -> Iterator[ChatEvent]:
-        """The events of one delta.
-
-        Raises:
-            FirstwordError: the delta's own.
-        """
-        if delta.error is not None:
-            raise delta.error
-        if delta.progress is not None:
-            self._cached = delta.progress.num_cached_tokens
-            yield Progress(delta.progress)
-            return
-        if delta.output is not None:
-            self.output = delta.output
-            self._cached = delta.output.metrics.num_cached_tokens
-        if not self._started:
-            self._started = True
-            yield Started(Usage(self._num_prompt, self._cached), self.params)
-        yield from self._advance(delta)
-        if self.output is not None:
-            yield Done(self.output, self.usage, self.params)
-
-    def _advance(self, delta: TextDelta) -> Iterator[ChatEvent]:
-        sample = self._samples[delta.index]
-        pieces = sample.push(delta)
-        self._completion += len(delta.token_ids)
-        if pieces or delta.logprobs:
-            yield Delta(delta.index, pieces, delta.logprobs, self.usage)
-        if delta.finish_reason is not None:
-            reason: FinishReason = "length" if delta.finish_reason == "length" else "stop"
-            if reason == "stop" and sample.has_calls:
-                reason = "tool_calls"
-            stopped_by = delta.stop_reason
-            stop_string = stopped_by if isinstance(stopped_by, str) else None
-            yield SampleEnd(delta.index, reason, stop_string)

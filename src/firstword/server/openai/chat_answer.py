@@ -86,8 +86,8 @@ class ChatChunks:
         if isinstance(event, Delta):
             return self._delta(event)
         if isinstance(event, SampleEnd):
-            tail = b',"logprobs":null,"finish_reason":"%b"}]' % event.finish_reason.encode()
-            return self._heads[event.index] + b"{}" + tail + self._end
+            reason = b'"%b"' % event.finish_reason.encode()
+            return self._heads[event.index] + b"{}" + self._tail(event.usage, reason=reason)
         if isinstance(event, Started):
             count = len(self._heads)
             self._logprobs = writers(self._tokenizer, event.params, count, is_raw=False)
@@ -104,30 +104,30 @@ class ChatChunks:
 
     def _roles(self, usage: Usage) -> bytes:
         role = b'{"role":"assistant","content":"","refusal":null}'
-        tail = self._tail(b"null", usage)
+        tail = self._tail(usage)
         return b"".join(head + role + tail for head in self._heads)
 
     def _delta(self, event: Delta) -> bytes:
         head = self._heads[event.index]
         deltas = [delta for piece in event.pieces if (delta := piece_json(piece))]
         if not event.logprobs:
-            tail = self._tail(b"null", event.usage)
+            tail = self._tail(event.usage)
             return b"".join([head + delta + tail for delta in deltas])
         # All its log probabilities come with the first chunk, which may have no text yet.
         logprobs = self._logprobs_json(event.index, event.logprobs)
         first, *rest = deltas or [b'{"content":""}']
-        tail = self._tail(b"null", event.usage)
-        chunks = [head + first + self._tail(logprobs, event.usage)]
+        tail = self._tail(event.usage)
+        chunks = [head + first + self._tail(event.usage, logprobs)]
         return b"".join([*chunks, *(head + delta + tail for delta in rest)])
 
     def _logprobs_json(self, index: int, tokens: tuple[TokenLogprob, ...]) -> bytes:
         return json_bytes({"content": self._logprobs[index].chat(tokens), "refusal": None})
 
-    def _tail(self, logprobs: bytes, usage: Usage) -> bytes:
+    def _tail(self, usage: Usage, logprobs: bytes = b"null", reason: bytes = b"null") -> bytes:
         end = self._end
         if self._form.continuous_usage:
             end = b',"usage":%b}\n\n' % json_bytes(usage_fields(usage))
-        return b',"logprobs":%b,"finish_reason":null}]%b' % (logprobs, end)
+        return b',"logprobs":%b,"finish_reason":%b}]%b' % (logprobs, reason, end)
 
 
 @dataclass

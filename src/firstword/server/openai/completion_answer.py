@@ -63,18 +63,8 @@ class CompletionChunks:
             prompt: index of its prompt.
             event: the event.
         """
-        if isinstance(event, Delta):
-            self._usage[prompt] = event.usage
-            choice = prompt * self._num_samples + event.index
-            logprobs = b"null"
-            if event.logprobs:
-                logprobs = json_bytes(self._logprobs[choice].completion(event.logprobs))
-            tail = b',"logprobs":%b,"finish_reason":null}]' % logprobs
-            return self._heads[choice] + quote(text_of(event)) + tail + self._usage_end()
-        if isinstance(event, SampleEnd):
-            choice = prompt * self._num_samples + event.index
-            tail = b'"",%b}]' % _finish_json(event)
-            return self._heads[choice] + tail + self._usage_end()
+        if isinstance(event, Delta | SampleEnd):
+            return self._choice(prompt, event)
         if isinstance(event, Progress):
             fields = {**progress_fields(event.progress), "prompt": prompt}
             comment = progress_comment(event.progress)
@@ -87,6 +77,19 @@ class CompletionChunks:
             self._logprobs = writers(self._tokenizer, event.params, count, is_raw=True)
         return b""
 
+    def _choice(self, prompt: int, event: Delta | SampleEnd) -> bytes:
+        self._usage[prompt] = event.usage
+        choice = prompt * self._num_samples + event.index
+        text, logprobs, reason = "", b"null", b"null"
+        if isinstance(event, SampleEnd):
+            reason = b'"%b"' % event.finish_reason.encode()
+        else:
+            text = text_of(event)
+            if event.logprobs:
+                logprobs = json_bytes(self._logprobs[choice].completion(event.logprobs))
+        tail = b',"logprobs":%b,"finish_reason":%b}]' % (logprobs, reason)
+        return self._heads[choice] + quote(text) + tail + self._usage_end()
+
     def finish(self) -> bytes:
         """The last chunk, once all prompts are done."""
         if not self._form.include_usage:
@@ -98,10 +101,6 @@ class CompletionChunks:
             return self._end
         usage = usage_fields(sum(self._usage, Usage()))
         return b',"usage":%b}\n\n' % json_bytes(usage)
-
-
-def _finish_json(event: SampleEnd) -> bytes:
-    return b'"logprobs":null,"finish_reason":"%b"' % event.finish_reason.encode()
 
 
 @dataclass

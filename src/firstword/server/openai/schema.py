@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
 _MAX_TOKENS = 2**31
 _MAX_STOPS = 64
@@ -173,18 +173,29 @@ class ChatBody(SharedBody):
     separate_reasoning: bool | None = None
 
 
+def _prompt_kind(value: object) -> str:
+    """Which kind of prompt a value is meant to be, so that an error speaks of that kind alone."""
+    if not isinstance(value, list):
+        return "Text"
+    first = value[0] if value else 0
+    return "Texts" if isinstance(first, str) else "Lists" if isinstance(first, list) else "Ids"
+
+
 _Ids = Annotated[list[TokenId], Field(min_length=1)]
+_Texts = Annotated[list[str], Field(min_length=1, max_length=_MAX_PROMPTS)]
+_Lists = Annotated[list[_Ids], Field(min_length=1, max_length=_MAX_PROMPTS)]
 
 
 class CompletionBody(SharedBody):
     """Body of POST /v1/completions."""
 
-    prompt: (
-        str
-        | _Ids
-        | Annotated[list[str], Field(min_length=1, max_length=_MAX_PROMPTS)]
-        | Annotated[list[_Ids], Field(min_length=1, max_length=_MAX_PROMPTS)]
-    )
+    prompt: Annotated[
+        Annotated[str, Tag("Text")]
+        | Annotated[_Ids, Tag("Ids")]
+        | Annotated[_Texts, Tag("Texts")]
+        | Annotated[_Lists, Tag("Lists")],
+        Discriminator(_prompt_kind),
+    ]
     logprobs: int | None = None
 
     @property
