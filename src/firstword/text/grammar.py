@@ -24,7 +24,8 @@ from firstword.text.json_schema import check_schema, escaped, subschemas
 from firstword.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from llguidance import JsonCompileOptions, LLMatcher, LLTokenizer
+    from llguidance import LLMatcher, LLTokenizer
+    from llguidance._lib import JsonCompileOptions
 
 MAX_TEXT_BYTES = 262_144
 """Of a schema, expression, grammar or list of choices."""
