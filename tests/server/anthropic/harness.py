@@ -21,7 +21,7 @@ CHATML = (
     "{% if tools %}<|im_start|>system\n<tool_call> {{ tools | tojson }}<|im_end|>\n{% endif %}"
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] or '' }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-    "{% if enable_thinking %}<think>{% endif %}"
+    "{% if not enable_thinking %}<think></think>{% endif %}"
 )
 
 

@@ -84,7 +84,7 @@ class CallObject:
                 self._read_key()
         if depth == 1 and before == "value" and now != "value":
             self._begin_value(character)
-        elif self.scanner.depth == 1 and now == "comma" and before != "comma":
+        elif self.scanner.depth == 1 and now == "comma" and (depth, before) != (1, "comma"):
             self._end_value()
         elif self.is_closed:
             self._end_object()
