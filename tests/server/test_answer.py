@@ -40,9 +40,10 @@ def test_tokens_without_text_are_counted_and_silent() -> None:
 def test_stop_strings_are_told_of_each_sample() -> None:
     answer = new_answer()
     list(answer.push(TextDelta("r", 0, "a", (7,))))
+    reasons: list[str | int] = ["END", 5]
     ends = [
         list(answer.push(TextDelta("r", i, "", (7,), finish_reason="stop", stop_reason=reason)))
-        for i, reason in enumerate(("END", 5))
+        for i, reason in enumerate(reasons)
     ]
     assert ends == [
         [SampleEnd(0, "stop", "END", Usage(3, 0, 2, 0))],

@@ -21,9 +21,8 @@ def test_missing_and_unknown_fields_have_codes_of_their_own() -> None:
     with pytest.raises(RequestError) as missing:
         validate(ChatBody, {"model": "m"})
     assert (missing.value.param, missing.value.code) == ("messages", "missing_required_parameter")
-    options = {"stream_options": {"x": 1}}
     with pytest.raises(RequestError) as unknown:
-        validate(CompletionBody, {"model": "m", "prompt": "a"} | options)
+        validate(CompletionBody, {"model": "m", "prompt": "a", "stream_options": {"x": 1}})
     assert unknown.value.param == "stream_options.x"
     assert unknown.value.code == "unknown_parameter"
 

@@ -89,6 +89,8 @@ def test_endpoints_answer_their_errors(error: Exception, status: int) -> None:
     async def fail(request: Request) -> Response:
         raise error
 
-    request = Request({"type": "http", "headers": []})
-    response = asyncio.run(answers_errors(fail, openai_response)(request))
-    assert response.status_code == status
+    async def call() -> Response:
+        request = Request({"type": "http", "headers": []})
+        return await answers_errors(fail, openai_response)(request)
+
+    assert asyncio.run(call()).status_code == status

@@ -193,6 +193,58 @@ def test_prefill_progress_is_a_comment_and_data_if_asked() -> None:
     assert told[1] == {"total": 4000, "cache": 128, "processed": 512, "time_ms": 1500, "ahead": 0}
 
 
+# --- tools ---
+
+ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+
+
+def call_text(number: int) -> str:
+    return f'<tool_call>\n{{"name": "add", "arguments": {{"a": {number}}}}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 1000])
+def test_p29_streamed_calls_add_up_to_the_whole_ones(size: int) -> None:
+    script = Script(f"{call_text(1)}\n{call_text(2)}", tokens_per_delta=size)
+    api = Api(FakeAsyncLLM(script, tokenizer=byte_tokenizer(CHATML + "{# <tool_call> #}")))
+    choice = api.whole(CHAT, tools=[ADD])["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] is None
+    whole = [(call["type"], call["function"]) for call in choice["message"]["tool_calls"]]
+    assert [json.loads(function["arguments"]) for _, function in whole] == [{"a": 1}, {"a": 2}]
+    calls: dict[int, dict[str, Any]] = {}
+    for chunk in api.chunks(CHAT, tools=[ADD]):
+        for delta in chunk["choices"][0]["delta"].get("tool_calls", ()):
+            if "id" in delta:
+                calls[delta["index"]] = delta
+            else:
+                arguments = delta["function"]["arguments"]
+                calls[delta["index"]]["function"]["arguments"] += arguments
+    assert [(call["type"], call["function"]) for call in calls.values()] == whole
+    assert len({call["id"] for call in calls.values()}) == 2
+
+
+def test_conversation_with_calls_goes_round() -> None:
+    tokenizer = byte_tokenizer(CHATML + "{# <tool_call> #}")
+    api = Api(FakeAsyncLLM(Script(call_text(1)), tokenizer=tokenizer))
+    message = api.whole(CHAT, tools=[ADD])["choices"][0]["message"]
+    answer = {"role": "tool", "content": "2", "tool_call_id": message["tool_calls"][0]["id"]}
+    api.llm.script = Script("It is 2.")
+    body = api.whole(CHAT, tools=[ADD], messages=[*HELLO, message, answer])
+    assert body["choices"][0]["message"]["content"] == "It is 2."
+    assert body["choices"][0]["finish_reason"] == "stop"
+
+
+def test_tool_choice_may_name_a_tool() -> None:
+    api = Api(FakeAsyncLLM(Script(call_text(1)), tokenizer=byte_tokenizer(CHATML + "<tool_call>")))
+    named = {"type": "function", "function": {"name": "add"}}
+    api.whole(CHAT, tools=[ADD], tool_choice=named)
+    assert api.llm.requests[0].params.grammar is not None
+    other = {"type": "function", "function": {"name": "sub"}}
+    error = api.refused(CHAT, tools=[ADD], tool_choice=other)
+    assert error["param"] == "tool_choice.function.name"
+    assert api.refused(CHAT, tools=[ADD, ADD])["param"] == "tools[1].function.name"
+
+
 # --- what the engine is asked for ---
 
 
@@ -386,7 +438,12 @@ async def abandon(api: Api, after: int, **fields: object) -> list[dict[str, Any]
             gone.set()
 
     headers = [(b"content-type", b"application/json"), (b"host", b"test")]
-    scope = {"type": "http", "method": "POST", "path": CHAT, "raw_path": CHAT.encode()}
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "POST",
+        "path": CHAT,
+        "raw_path": CHAT.encode(),
+    }
     scope |= {"headers": headers, "query_string": b"", "http_version": "1.1", "scheme": "http"}
     scope |= {"asgi": {"version": "3.0", "spec_version": "2.3"}, "root_path": ""}
     await asyncio.wait_for(api.app(scope, receive, send), 5)

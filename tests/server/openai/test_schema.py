@@ -104,5 +104,10 @@ def test_prompts_however_they_are_given() -> None:
 
 def test_answers_can_be_sent_back() -> None:
     message = API.whole(CHAT)["choices"][0]["message"]
-    extra = {"annotations": [], "audio": None, "function_call": None, "tool_calls": None}
+    extra: dict[str, object] = {
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "tool_calls": None,
+    }
     ChatBody.model_validate({"model": "m", "messages": [*HELLO, message | extra]})
