@@ -10,6 +10,7 @@ from firstword.server.openai.fields import Field
 from tests.server.anthropic.harness import body, client_of, new_llm
 
 PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
+REFUSED = [field for field in MESSAGE_FIELDS if field.decision == "refused"]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,9 @@ def test_the_page_shows_the_table(title: str, fields: tuple[Field, ...]) -> None
 
 
 @pytest.mark.parametrize(
-    "field", [field for field in MESSAGE_FIELDS if field.decision == "refused"], ids=lambda field: field.name
+    "field",
+    [field for field in MESSAGE_FIELDS if field.decision == "refused"],
+    ids=lambda field: field.name,
 )
 def test_refused_fields_are_a_400_that_says_why(field: Field) -> None:
     client = client_of(new_llm())
