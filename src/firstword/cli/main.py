@@ -21,6 +21,7 @@ from firstword.cli.models import models
 from firstword.cli.plan import plan
 from firstword.cli.pull import pull
 from firstword.cli.run import run
+from firstword.cli.serve import serve
 from firstword.errors import FirstwordError
 
 
@@ -46,7 +47,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help='Run open models on your own machine. Start here: firstword run "What is gravity?"',
 )
-for command in (run, chat, explain, plan, pull, models, cache, inspect, doctor, bench):
+for command in (run, chat, serve, explain, plan, pull, models, cache, inspect, doctor, bench):
     app.command()(command)
 app.command("bench serve")(bench_serve)
 

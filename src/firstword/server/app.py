@@ -19,8 +19,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from firstword import __version__
-from firstword.server import health, metrics
+from firstword.server import anthropic, health, metrics, openai, page, tokenization
 from firstword.server.auth import Authenticator
+from firstword.server.chat import ChatService
 from firstword.server.drain import Drain
 from firstword.server.errors import KINDS, MethodNotAllowedError, NotFoundError
 from firstword.server.middleware import (
@@ -81,7 +82,13 @@ def create_app(llm: OperatedLLM, settings: ServerSettings | None = None) -> Fast
         lifespan=_lifespan,
     )
     app.state.operations = operations
-    app.include_router(health.router(llm.name, watch, operations.drain))
+    service = ChatService(observed, settings.model_name)
+    keep_alive = settings.keep_alive_seconds
+    app.include_router(openai.router(service, keep_alive=keep_alive))
+    app.include_router(anthropic.router(service, keep_alive=keep_alive))
+    app.include_router(tokenization.router(service))
+    app.include_router(page.router())
+    app.include_router(health.router(service.name, watch, operations.drain))
     app.include_router(metrics.router(collector))
     app.add_exception_handler(HTTPException, _on_http_exception)
     return app

@@ -203,7 +203,7 @@ def check_origin(origins: tuple[str, ...]) -> Check:
         origin = _header(scope, b"origin")
         if not origin or scope["method"] in ("GET", "HEAD", "OPTIONS") or "*" in origins:
             return None
-        if origin in origins or urlsplit(origin).netloc == _header(scope, b"host"):
+        if origin in origins or origin.partition("://")[2] == _header(scope, b"host"):
             return None
         message = (
             f"pages of {origin[:100]!r} may not call this server: start it with --cors-origin to "

@@ -7,50 +7,44 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol, cast
 
 from firstword.engine.engine import RequestOptions
+from firstword.engine.messages import EngineInfo
 from firstword.engine.outputs import RequestOutput, TextDelta
 from firstword.engine.stats import EngineStats
 from firstword.errors import FirstwordError, QueueFullError
 from firstword.processor.prompt import EncodedPrompt, Prompt
 from firstword.sampling.params import SamplingParams
+from firstword.server.chat import ServedLLM
 from firstword.server.errors import RequestTimeoutError
 from firstword.server.log import RequestRecord, current_request
-from firstword.text.chat_template import ChatTemplate
-from firstword.text.tokenizer import Tokenizer
 from firstword.trace.metrics import RequestObserver, ServingMetrics
 
 
-class OperatedLLM(Protocol):
-    """What a server needs of a model (`AsyncLLM`)."""
+class OperatedLLM(ServedLLM, Protocol):
+    """What the process that serves needs of a model besides (`AsyncLLM`)."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def info(self) -> EngineInfo:
+        """What there is to know of the loaded model."""
+
     @property
-    def tokenizer(self) -> Tokenizer: ...  # noqa: D102
+    def is_ready(self) -> bool:
+        """Whether an engine takes requests."""
+
     @property
-    def template(self) -> ChatTemplate | None: ...  # noqa: D102
-    @property
-    def max_model_len(self) -> int: ...  # noqa: D102
-    @property
-    def is_ready(self) -> bool: ...  # noqa: D102
-    @property
-    def failure(self) -> FirstwordError | None: ...  # noqa: D102
-    async def encode(self, prompt: Prompt, **variables: object) -> EncodedPrompt: ...  # noqa: D102
-    def stream(  # noqa: D102
-        self,
-        prompt: Prompt | EncodedPrompt,
-        params: SamplingParams,
-        options: RequestOptions | None = None,
-        *,
-        request_id: str | None = None,
-    ) -> AsyncIterator[TextDelta]: ...
-    def stats(self) -> EngineStats: ...  # noqa: D102
-    async def close(self, drain_seconds: float = 0) -> None: ...  # noqa: D102
+    def failure(self) -> FirstwordError | None:
+        """Why no engine runs any more; None while one does or is being started."""
+
+    def stats(self) -> EngineStats:
+        """How the engine stood after its last step."""
+
+    async def close(self, drain_seconds: float = 0) -> None:
+        """End the engine."""
 
 
 class ObservedLLM:
@@ -95,29 +89,10 @@ class ObservedLLM:
         """As `AsyncLLM.stats`."""
         return self._llm.stats()
 
-    async def generate(
-        self,
-        prompt: Prompt | EncodedPrompt,
-        params: SamplingParams | None = None,
-        options: RequestOptions | None = None,
-        *,
-        request_id: str | None = None,
-    ) -> RequestOutput:
-        """As `AsyncLLM.generate`."""
-        params = params or SamplingParams()
-        deltas = self.stream(prompt, params, options, request_id=request_id)
-        async with aclosing(deltas):
-            async for delta in deltas:
-                if delta.error is not None:
-                    raise delta.error
-                if delta.output is not None:
-                    return delta.output
-        raise AssertionError("a stream ended without its output")
-
     async def stream(
         self,
         prompt: Prompt | EncodedPrompt,
-        params: SamplingParams,
+        params: SamplingParams | None = None,
         options: RequestOptions | None = None,
         *,
         request_id: str | None = None,
