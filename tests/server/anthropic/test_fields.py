@@ -10,6 +10,7 @@ from firstword.server.openai.fields import Field
 from tests.server.anthropic.harness import body, client_of, new_llm
 
 PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
+REFUSED = [field for field in MESSAGE_FIELDS if field.decision == "refused"]
 
 
 @pytest.mark.parametrize(
