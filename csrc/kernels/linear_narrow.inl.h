@@ -106,7 +106,11 @@ inline void stream_narrow(const Work& work, Scratch* scratch) {
   constexpr NarrowLayout kLayout = narrow_layout(F);
   const int64_t blocks = work.k() / 32;
   const uint8_t* block = work.panel(32, kLayout.bytes);
+  // From some tokens on the processor works too long on a block to ask for the next ones itself: this
+  // made 16 tokens 1.2 (Q4_1) to 1.6 times (Q8_0) as fast on AVX-512. With less work it asks in time.
+  const bool asks_ahead = work.num_tokens >= (kLayout.bits == 8 ? 4 : 2);
   for (int64_t b = 0; b < blocks; ++b, block += kLayout.bytes) {
+    if (asks_ahead) prefetch(block + 4 * kLayout.bytes, kLayout.bytes);
     for (int64_t h = 0; h < work.halves; ++h) {
       const PackedNarrow<F> source{block, work.half() + h};
       for_tiles(work.num_tokens, NarrowStream<F>{work, source, b, scratch, work.out(h, scratch)});
