@@ -25,8 +25,8 @@ check: ## format, lint, types and layers only
 
 format: ## rewrite the sources in the project's format
 	@scripts/install dev
-	@.venv/bin/ruff format src tests scripts benchmarks
-	@.venv/bin/ruff check --fix src tests scripts benchmarks
+	@.venv/bin/ruff format src tests scripts benchmarks clients
+	@.venv/bin/ruff check --fix src tests scripts benchmarks clients
 
 bench: ## how fast MODEL runs here (scripts/bench: also kernels, peers)
 	@scripts/install dev

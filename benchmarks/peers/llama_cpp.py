@@ -20,12 +20,13 @@ from firstword.bench.cases import Case
 
 _RELEASE = "11434.0.0"
 _HOME = Environment("llama.cpp", ("cmake", "ninja"))
-_PROGRAMS = ("llama-bench", "llama-batched-bench", "llama-completion")
+_PROGRAMS = ("llama-bench", "llama-batched-bench", "llama-completion", "llama-server")
 _OPTIONS = (
     "-DCMAKE_BUILD_TYPE=Release",
     "-DLLAMA_BUILD_TESTS=OFF",
     "-DLLAMA_BUILD_EXAMPLES=OFF",
-    "-DLLAMA_BUILD_SERVER=OFF",
+    "-DLLAMA_BUILD_SERVER=ON",
+    "-DLLAMA_USE_PREBUILT_UI=OFF",
     "-DLLAMA_BUILD_APP=OFF",
     "-DLLAMA_OPENSSL=OFF",
 )

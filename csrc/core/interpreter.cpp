@@ -404,7 +404,6 @@ void Interpreter::run_attention(int thread, const AttentionCall& call, int64_t r
 }
 
 bool Plan::run(const StepInput& step, const Poll& poll) {
-  stop_.store(false, std::memory_order_relaxed);
   reserve(step.num_tokens, step.num_logits);
   for (WorkQueue& queue : queues_) queue.reset();
   for (const BlockCopy& copy : step.copies) {
@@ -414,7 +413,8 @@ bool Plan::run(const StepInput& step, const Poll& poll) {
   Interpreter interpreter(*this, step, poll);
   pool_.run([](void* context, int thread) { static_cast<Interpreter*>(context)->walk(thread); },
             &interpreter);
-  return !interpreter.stopped();
+  // Cleared here rather than at the start: a stop asked for just before the step is not lost.
+  return !stop_.exchange(false, std::memory_order_relaxed);
 }
 
 }  // namespace fw

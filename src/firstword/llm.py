@@ -8,38 +8,21 @@ print(llm.chat([{"role": "user", "content": "What is gravity?"}]).text)
 from __future__ import annotations
 
 import itertools
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from firstword.batch import ForwardBatch, SamplingRow, StepInput
 from firstword.config import EngineConfig
-from firstword.engine.binding import Binding, Numerics, bind, choose_numerics
-from firstword.engine.calibration import nominal_step_time
-from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.binding import Numerics
+from firstword.engine.engine import Engine
 from firstword.engine.outputs import RequestOutput, TextDelta
-from firstword.engine.step import StepTime
 from firstword.errors import ConfigError
-from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
-from firstword.models.registry import build_model, model_kv_spec
-from firstword.ops.cost import Cost, CostOps, planned_batch, step_cost
-from firstword.plan.hardware import usable_cores, usable_memory
-from firstword.plan.memory import PoolPlan, PoolRequest, plan_pool
-from firstword.processor import Message, Processor, Prompt
+from firstword.loading import LoadOptions, load_model
+from firstword.processor.processor import Processor
+from firstword.processor.prompt import Message, Prompt
 from firstword.sampling.params import SamplingParams
-from firstword.text.chat_template import ChatTemplate
-from firstword.text.tokenizer import Tokenizer
-from firstword.text.vocabulary_cache import open_tokenizer
-from firstword.trace import events
-from firstword.trace.recorder import NullRecorder, Recorder
-from firstword.weights.catalogue import DEFAULT_MODEL, resolve
-from firstword.weights.checkpoint import Checkpoint, open_checkpoint
+from firstword.trace.recorder import Recorder
 
 if TYPE_CHECKING:
     from firstword.trace.explanation import Explanation
@@ -73,34 +56,19 @@ class LLM:
         threads: int | None = None,
         recorder: Recorder | None = None,
     ) -> None:
-        start = time.monotonic()
         self.config = config or EngineConfig()
-        self.threads = _thread_count(threads)
-        path = resolve(None if model is None else str(model))
-        self.name = DEFAULT_MODEL if model is None else str(model)
-        loaded = _load(path, self.config, numerics, self.threads)
-        self.checkpoint, self.kv_spec, self.pool = loaded.checkpoint, loaded.spec, loaded.pool
-        self.model_config = loaded.checkpoint.config
-        self.recorder = recorder or NullRecorder()
-        self.tokenizer = open_tokenizer(loaded.checkpoint, keep=self.config.enable_panel_cache)
-        notices = (
-            loaded.notice,
-            loaded.binding.notice,
-            loaded.pool.notice,
-            *self.tokenizer.notices,
-        )
-        self.notices = [notice for notice in notices if notice]
-        engine = Engine(
-            loaded.binding.new_runner(loaded.pool.num_blocks),
-            _engine_model(loaded, self.tokenizer, self.config),
-            self.config,
-            recorder=self.recorder,
-        )
-        self._processor = Processor(engine, self.tokenizer, _template(self.tokenizer), self.name)
+        options = LoadOptions(self.config, numerics, threads)
+        loaded = load_model(model, options, recorder)
+        self.name, self.tokenizer = loaded.file.name, loaded.file.tokenizer
+        self.checkpoint, self.model_config = loaded.file.checkpoint, loaded.file.checkpoint.config
+        self.kv_spec, self.pool = loaded.kv, loaded.pool
+        self.backend, self.threads = loaded.backend, loaded.num_threads
+        self.recorder = loaded.engine.recorder
+        self.notices = list(loaded.notices)
+        loaded.engine.scheduler.limits = None  # a caller of this process waits for its own requests
+        self._processor = Processor(loaded.engine, self.tokenizer, self.name)
         self._ids = itertools.count()
         self._inbox: dict[str, deque[TextDelta]] = {}
-        self.backend = loaded.binding.name
-        self._emit_loaded(self.backend, time.monotonic() - start)
 
     @property
     def max_model_len(self) -> int:
@@ -115,7 +83,7 @@ class LLM:
     @property
     def has_chat_template(self) -> bool:
         """Whether the model was made to answer messages."""
-        return self._processor.template is not None
+        return self._processor.encoder.template is not None
 
     def count_tokens(self, prompt: Prompt) -> int:
         """Length of a prompt in tokens, template included."""
@@ -137,8 +105,8 @@ class LLM:
             One output per prompt, in their order.
 
         Raises:
-            PromptTooLongError, ConfigError, CapacityError: a prompt or parameter is refused;
-                nothing has run then.
+            PromptTooLongError, ConfigError, CapacityError, GrammarError: a prompt or parameter is
+                refused; nothing has run then.
         """
         batch: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
         return self._run_all(batch, _one_each(params, len(batch)))
@@ -234,110 +202,6 @@ class LLM:
             for request_id in request_ids:
                 self._drop(request_id)
 
-    def _emit_loaded(self, backend: str, seconds: float) -> None:
-        config, spec = self.model_config, self.kv_spec
-        dtype = spec.groups[0].k_dtype
-        self.recorder.emit(
-            events.ModelLoaded(
-                time=time.monotonic(),
-                name=self.name,
-                seconds=seconds,
-                num_layers=config.num_hidden_layers,
-                num_heads=config.num_attention_heads,
-                num_kv_heads=config.num_key_value_heads,
-                head_dim=config.head_dim,
-                kv_dtype=dtype,
-                kv_value_bytes=DTYPE_BYTES[dtype],
-                kv_bytes_per_token=kv_bytes(spec, 1),
-                sliding_window=config.sliding_window,
-                num_sliding_layers=sum(t == "sliding_attention" for t in config.layer_types),
-                max_model_len=self.max_model_len,
-                kv_bytes_full_context=kv_bytes(spec, self.max_model_len),
-                kv_pool_bytes=self.pool.num_bytes,
-                weight_bytes=self.checkpoint.num_bytes,
-                backend=backend,
-                num_threads=self.threads,
-            )
-        )
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """A model bound to its backend, with a plan for its memory."""
-
-    checkpoint: Checkpoint
-    spec: KVCacheSpec
-    pool: PoolPlan
-    binding: Binding
-    notice: str | None
-
-
-def _load(path: Path, config: EngineConfig, numerics: Numerics | None, threads: int) -> _Loaded:
-    checkpoint = open_checkpoint(path)
-    spec = model_kv_spec(checkpoint.config, config.kv_dtype)
-    notice = None
-    if numerics is None:
-        numerics, notice = choose_numerics(checkpoint, config)
-    binding = bind(checkpoint, spec, config, numerics, threads)
-    if binding.unpacks_later:
-        _warm_up(binding, spec)
-    pool = plan_pool(
-        spec,
-        PoolRequest(
-            model_context=checkpoint.config.max_position_embeddings,
-            max_model_len=config.max_model_len,
-            max_num_seqs=config.max_num_seqs,
-            num_step_tokens=config.max_num_batched_tokens,
-            memory_bytes=config.kv_memory_bytes,
-            free_bytes=max(usable_memory().num_bytes - binding.reserved_bytes, 0),
-        ),
-    )
-    return _Loaded(checkpoint, spec, pool, binding, notice)
-
-
-def _warm_up(binding: Binding, spec: KVCacheSpec) -> None:
-    """Run one position, so that the first request does not pay for unpacking the weights."""
-    num_groups = len(spec.groups)
-    one_block = (np.zeros((1, 1), np.int32),) * num_groups
-    batch = replace(planned_batch([(0, 1)], num_groups), block_tables=one_block)
-    runner = binding.new_runner(1)
-    runner.collect(runner.submit(StepInput(batch, (SamplingRow(temperature=0),))))
-
-
-def _engine_model(
-    loaded: _Loaded, tokenizer: Tokenizer, engine_config: EngineConfig
-) -> EngineModel:
-    @cache  # made when a step's cost is first asked for: not all runs do
-    def cost_model() -> Callable[[ForwardBatch], Cost]:
-        ops = CostOps()
-        model = build_model(loaded.checkpoint, ops, loaded.spec)
-        pool = ops.new_kv_pool(loaded.spec, loaded.pool.num_blocks)
-        return lambda batch: step_cost(ops, model, batch, pool).total
-
-    def cost_of(batch: ForwardBatch) -> Cost:
-        return cost_model()(batch)
-
-    config = loaded.checkpoint.config
-    has_time_budget = engine_config.step_time_budget_ms is not None
-    return EngineModel(
-        vocab_size=config.vocab_size,
-        max_model_len=loaded.pool.max_model_len,
-        eos_token_ids=tokenizer.eos_ids,
-        fingerprint=loaded.checkpoint.fingerprint,
-        kv=loaded.spec,
-        num_blocks=loaded.pool.num_blocks,
-        cost_of=cost_of,
-        step_time=(
-            nominal_step_time(cost_of, len(loaded.spec.groups)) if has_time_budget else StepTime()
-        ),
-    )
-
-
-def _template(tokenizer: Tokenizer) -> ChatTemplate | None:
-    if tokenizer.chat_template is None:
-        return None
-    return ChatTemplate.of(tokenizer)
-
 
 def _one_each(
     params: SamplingParams | Sequence[SamplingParams] | None, count: int
@@ -347,16 +211,3 @@ def _one_each(
     if len(params) != count:
         raise ConfigError(f"{len(params)} sampling params for {count} prompts: give one or {count}")
     return list(params)
-
-
-def _thread_count(threads: int | None) -> int:
-    """How many threads to compute with.
-
-    Raises:
-        ConfigError: more or fewer are asked for than can be.
-    """
-    if threads is None:
-        return usable_cores().count
-    if not 1 <= threads <= 1024:
-        raise ConfigError(f"threads is {threads}: give 1 to 1024")
-    return threads

@@ -107,6 +107,7 @@ class WatchingRunner:
 
     inner: Runner
     seen: Observation
+    runs_ahead: bool = False  # it remembers one step's positions
     _positions: list[int | None] = field(default_factory=list)
 
     def submit(self, step: StepInput) -> int:
@@ -120,6 +121,14 @@ class WatchingRunner:
             replace(r, want_logits=w) for r, w in zip(step.sampling, mine, strict=True)
         )
         return self.inner.submit(replace(step, sampling=sampling))
+
+    def stop(self) -> None:
+        """Pass it on."""
+        self.inner.stop()
+
+    def drop(self) -> None:
+        """Pass it on."""
+        self.inner.drop()
 
     def collect(self, handle: int) -> StepResult:
         """Keep the hashes."""

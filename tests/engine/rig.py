@@ -34,12 +34,17 @@ class SuccessorRunner:
         clock: moved on by every step.
         before: called with every step before it is run; may raise.
         broken: tokens after which the model has no finite logit.
+        stop: called to end a step under way.
     """
 
     clock: FakeClock
     before: Callable[[StepInput], None] = lambda step: None
     broken: frozenset[int] = frozenset()
+    stop: Callable[[], None] = lambda: None
     steps: list[StepInput] = field(default_factory=list)
+    runs_ahead: bool = False
+
+    def drop(self) -> None: ...
 
     def submit(self, step: StepInput) -> int:
         self.before(step)

@@ -171,3 +171,37 @@ def test_a_step_that_failed_is_computed_again(kind: str) -> None:
             driver.update(output)
     assert not driver.scheduler.has_work
     driver.check_outputs(*requests)
+
+
+def test_a_stopped_step_costs_those_that_ran_before_nothing() -> None:
+    driver = Driver(max_num_batched_tokens=8)
+    chat, long = Request("chat", prompt(4), 9), Request("long", prompt(20, 200), 2)
+    driver.scheduler.add(chat)
+    driver.step()
+    driver.scheduler.add(long)
+    driver.step()
+    new = Request("new", prompt(3, 300), 2, arrival_time=1)
+    driver.scheduler.add(new)
+    before = {s: s.num_computed_tokens for s in (chat.sequences[0], long.sequences[0])}
+    output = driver.schedule()
+    driver.scheduler.abort("chat")
+    driver.scheduler.discard(output)
+    driver.scheduler.check_invariants()
+    assert long.sequences[0].num_computed_tokens == before[long.sequences[0]] > 0
+    assert new.sequences[0].status is SequenceStatus.WAITING
+    assert [s.num_preemptions for s in (long.sequences[0], new.sequences[0])] == [0, 0]
+    driver.run()
+    driver.check_outputs(long, new)
+
+
+def test_a_preemption_that_leads_to_no_step_is_reported_with_the_next() -> None:
+    driver = Driver(num_blocks=3)
+    request = Request("a", prompt(10), 2, n=2)
+    driver.scheduler.add(request)
+    driver.step()
+    driver.scheduler.finish(request.sequences[0], "stop")
+    taken = driver.manager.pool.allocate()  # somebody else has a block for a while
+    assert driver.scheduler.schedule() is None
+    driver.manager.pool.release(taken)
+    output = driver.step()
+    assert [p.sequence for p in output.preemptions] == [request.sequences[1]]

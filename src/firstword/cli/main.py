@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from firstword import __version__
 from firstword.cli.bench import bench
+from firstword.cli.bench_serve import bench_serve
 from firstword.cli.cache import cache
 from firstword.cli.chat import chat
 from firstword.cli.doctor import doctor
@@ -19,10 +21,25 @@ from firstword.cli.models import models
 from firstword.cli.plan import plan
 from firstword.cli.pull import pull
 from firstword.cli.run import run
+from firstword.cli.serve import serve
 from firstword.errors import FirstwordError
+
+
+class _Commands(TyperGroup):
+    """Commands of one word or of two: `bench MODEL` stays one although there is `bench serve`."""
+
+    # Any: typer's releases differ in whether these types are click's or a copy of its own.
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that the first words name, the longer name first."""
+        command = self.commands.get(name := " ".join(args[:2]))
+        if command is not None:
+            return name, command, args[2:]
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
     name="firstword",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -30,8 +47,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help='Run open models on your own machine. Start here: firstword run "What is gravity?"',
 )
-for command in (run, chat, explain, plan, pull, models, cache, inspect, doctor, bench):
+for command in (run, chat, serve, explain, plan, pull, models, cache, inspect, doctor, bench):
     app.command()(command)
+app.command("bench serve")(bench_serve)
 
 
 def _print_version(wanted: bool) -> None:

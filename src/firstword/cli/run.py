@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from firstword.config import EngineConfig
     from firstword.engine.outputs import RequestOutput, TextDelta
     from firstword.llm import LLM
-    from firstword.processor import Prompt
+    from firstword.processor.prompt import Prompt
     from firstword.trace.recorder import Recorder
 
 

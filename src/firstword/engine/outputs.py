@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from firstword.batch import Candidate
 from firstword.errors import FirstwordError
 
 
-@dataclass(frozen=True)
-class SequenceOutput:
-    """One new token of one sequence, as the engine sees it.
+class SequenceOutput(NamedTuple):
+    """One new token of one sequence, as the engine sees it; a tuple, which travels fast.
 
     Args:
         request_id: the request.
@@ -20,8 +20,9 @@ class SequenceOutput:
         probability: what the strategy gave it.
         candidates: the most probable tokens, when asked for.
         finish_reason: "stop" or "length" when this token was the last.
-        stop_reason: the token id that ended the sequence, if one did.
+        stop_reason: the token id that ended the sequence; None for the model's own end.
         error: why there is no token; the request is over then.
+        ended_by_token: the token is an end token, which adds no text.
     """
 
     request_id: str
@@ -33,6 +34,7 @@ class SequenceOutput:
     stop_reason: int | None
     error: FirstwordError | None = None
     probability: float = 1.0
+    ended_by_token: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class RequestMetrics:
         num_computed_tokens: positions computed in forward passes, over all samples.
         num_preemptions: how often one of its sequences was preempted.
         kv_bytes: bytes of keys and values at the end, over all samples.
+        queue_seconds: from arrival to the first step it took part in; None if there was none.
     """
 
     ttft: float | None
@@ -54,6 +57,14 @@ class RequestMetrics:
     num_computed_tokens: int
     num_preemptions: int
     kv_bytes: int
+    queue_seconds: float | None = None
+
+    @property
+    def prefill_seconds(self) -> float | None:
+        """From the first step to the first token."""
+        if self.ttft is None or self.queue_seconds is None:
+            return None
+        return self.ttft - self.queue_seconds
 
     def tokens_per_second(self, num_output_tokens: int) -> float | None:
         """Decoding speed: tokens after the first over the time after the first."""
@@ -169,6 +180,7 @@ class TextDelta:
         error: why the request could not go on; nothing follows then.
         logprobs: one entry for each of `token_ids`, when asked for.
         progress: the prompt is still read; such a piece has no text and no tokens.
+        stop_reason: with `finish_reason`, the stop string or token id that ended the sample.
     """
 
     request_id: str
@@ -180,3 +192,4 @@ class TextDelta:
     error: FirstwordError | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
     progress: PromptProgress | None = None
+    stop_reason: str | int | None = None

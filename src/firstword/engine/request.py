@@ -100,6 +100,7 @@ class Sequence:
     protected_until: int = field(default=0, init=False)  # a number of output tokens
     finish_reason: FinishReason | None = field(default=None, init=False)
     stop_reason: int | None = field(default=None, init=False)  # the stop token that ended it
+    has_run: bool = field(default=False, init=False)  # it has been part of a step, to its end
     awaits_fork: bool = field(init=False)
     block_keys: list[bytes] = field(default_factory=list, init=False, repr=False)
 
@@ -152,6 +153,11 @@ class Sequence:
         """Whether it keeps its blocks while there is any other to take from."""
         return self.num_output_tokens < self.protected_until
 
+    @property
+    def ran_before(self) -> bool:
+        """Whether it has run and lost its blocks, where it waits."""
+        return self.has_run or self.num_preemptions > 0
+
     def preempt(self) -> None:
         """Note that it has lost all its blocks."""
         self.status = SequenceStatus.PREEMPTED
@@ -160,11 +166,26 @@ class Sequence:
         if self.num_preemptions >= 2:
             self.protected_until = self.num_output_tokens + PROTECTED_TOKENS
 
+    def return_to_line(self) -> None:
+        """Note that the step in which it was did not run, and that it holds nothing."""
+        waits = self.num_preemptions == 0
+        self.status = SequenceStatus.WAITING if waits else SequenceStatus.PREEMPTED
+        self.num_computed_tokens = 0
+
     def finish(self, reason: FinishReason, stop_reason: int | None) -> None:
         """Note that it has ended, and why."""
         self.status = SequenceStatus.FINISHED
         self.finish_reason = reason
         self.stop_reason = stop_reason
+
+    def ends_with_next_token(self, max_model_len: int) -> bool:
+        """Say whether its next token is the last one, whatever it is.
+
+        Args:
+            max_model_len: tokens that the context holds.
+        """
+        at_limit = self.num_output_tokens + 1 >= self.request.max_tokens
+        return at_limit or self.num_tokens + 1 >= max_model_len
 
     def reason_to_stop(self, max_model_len: int) -> FinishReason | None:
         """Say whether the last token ends the sequence.

@@ -119,6 +119,10 @@ class PrefixCache:
             blocks.append((NO_BLOCK,) * first + tuple(held))
         return PrefixHit(end, end % size, tuple(blocks))
 
+    def name_blocks(self, sequence: TokenSequence) -> None:
+        """Compute the keys of all full blocks of a sequence."""
+        self._key(sequence, len(sequence.token_ids) // self._block_size - 1)
+
     def find_block(self, group: int, sequence: TokenSequence, index: int) -> int:
         """Find the full block `index` of a sequence in a group; NO_BLOCK if it is not cached."""
         key, token_ids = self._key(sequence, index), self._block_tokens(sequence, index)
@@ -136,6 +140,13 @@ class PrefixCache:
         tokens = self._block_tokens(sequence, index)[:count]
         parent = self._key(sequence, index - 1)
         self._pool.cache(block, BlockContent(group, parent, tokens, None))
+
+    def block_keys(self, sequence: TokenSequence, first: int, end: int) -> list[bytes]:
+        """Names of the full blocks `first` .. `end` - 1 of a sequence."""
+        if end <= first:
+            return []
+        self._key(sequence, end - 1)
+        return sequence.block_keys[first + 1 : end + 1]
 
     def _key(self, sequence: TokenSequence, index: int) -> bytes:
         """Key of the full block `index` of a sequence; of the root for -1."""

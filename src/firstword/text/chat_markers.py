@@ -5,6 +5,7 @@ Not here: which texts are marked and why (chat_template).
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -155,7 +156,7 @@ def find_typed(
 
     Args:
         rendered: the text.
-        contents: [messages] contents; the template may have trimmed them.
+        contents: [messages] contents; the template may have trimmed them or written them as JSON.
         between: [n + 1] what the template writes before, between and after contents.
         order: [n] the message of each content.
 
@@ -169,7 +170,8 @@ def find_typed(
     for message, following in zip(order, between[1:], strict=True):
         content = contents[message]
         variants = (content, content.strip(), content.rstrip(), content.lstrip())
-        fits = [v for v in variants if rendered.startswith(v + following, at)]
+        as_json = (json.dumps(variant, ensure_ascii=False)[1:-1] for variant in variants)
+        fits = [v for v in (*variants, *as_json) if rendered.startswith(v + following, at)]
         if not fits:
             return None
         ranges.append((at, at + len(fits[0])))

@@ -1,6 +1,7 @@
 """Chat messages to the text and the token ids that a model was trained on.
 
-Not here: the Jinja2 environment (sandbox). Control strings that a user typed stay text: while
+Not here: the Jinja2 environment (sandbox), messages of tools and of roles that a template does
+not know (chat_messages). Control strings that a user typed stay text: while
 the template is rendered private-use markers stand for them, and only what the template itself
 writes is read as control tokens.
 """
@@ -23,13 +24,13 @@ from firstword.text.chat_markers import (
     search_typed,
     strings_in,
 )
+from firstword.text.chat_messages import Adapted, Adapter, Message, check_messages
+from firstword.text.template_traits import TemplateTraits
 from firstword.text.tokenizer import Encoding, Tokenizer
+from firstword.text.tools.registry import tool_format
 
 if TYPE_CHECKING:
     from jinja2 import Template
-
-Message = Mapping[str, object]
-"""One message: "role" and "content", both strings, and whatever else the template reads."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class ChatTemplate:
             )
         self._source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        traits = TemplateTraits(source, self._render)
+        self._adapter = Adapter(traits, tool_format(source))
 
     @cached_property
     def _template(self) -> Template:
@@ -100,17 +103,18 @@ class ChatTemplate:
         """The conversation as text; control strings in contents stand there as typed.
 
         Args:
-            messages: at least one; "role" and "content" of each are strings.
+            messages: at least one; see `chat_messages.check_messages`.
             add_generation_prompt: end with what opens the assistant's answer.
-            extra: further variables of the template, such as `tools` or `enable_thinking`.
+            extra: further variables of the template, such as `tools` (each as from
+                `ToolSpec.for_template`) or `enable_thinking`.
 
         Raises:
             ChatTemplateError: the messages are malformed or the template refuses them; names the
                 message and the line of the template where known.
         """
-        _check_messages(messages)
         variables = extra | {"add_generation_prompt": add_generation_prompt}
-        return self._render([dict(message) for message in messages], variables)
+        adapted = self._adapted(messages, variables)
+        return self._render_adapted([m.fields for m in adapted], variables, adapted)
 
     def encode(
         self,
@@ -138,19 +142,21 @@ class ChatTemplate:
                 that stands in a content, so that it cannot be kept apart.
             ConfigError: a text holds a lone surrogate.
         """
-        _check_messages(messages)
         variables = extra | {"add_generation_prompt": add_generation_prompt}
-        markers = Markers([self._source, *strings_in(list(messages)), *strings_in(extra)])
+        adapted = self._adapted(messages, variables)
+        markers = Markers(
+            [self._source, *strings_in([m.fields for m in adapted]), *strings_in(variables)]
+        )
 
         def protect(text: str) -> str:
             return text if parse_special else _marked(tokenizer, markers, text)
 
-        contents = [protect(str(message["content"])) for message in messages]
+        contents = [protect(message.content) for message in adapted]
         num_required = len(markers)
-        others = [map_strings({**message, "content": ""}, protect) for message in messages]
+        others = [map_strings({**message.fields, "content": ""}, protect) for message in adapted]
         safe = _with_contents(others, contents)
         variables = {key: map_strings(value, protect) for key, value in variables.items()}
-        rendered = self._render(safe, variables)
+        rendered = self._render_adapted(safe, variables, adapted)
         typed, exact = self._find_typed(rendered, safe, variables)
         controls = tokenizer.find_controls(rendered)
         if exact and not parse_special:
@@ -162,16 +168,37 @@ class ChatTemplate:
         token_ids = _with_bos(tokenizer, encoding.token_ids)
         return EncodedChat(token_ids, num_typed, len(token_ids) - num_typed, restored.text)
 
-    def _render(self, messages: list[dict[str, object]], variables: Mapping[str, object]) -> str:
+    def _adapted(self, messages: object, variables: dict[str, object]) -> list[Adapted]:
+        """The messages as the template takes them; it loses `tools` where it takes none."""
+        tools = _checked_tools(variables.get("tools"))
+        adapted, gives_tools = self._adapter.adapt(check_messages(messages), tools)
+        if tools and not gives_tools:
+            variables["tools"] = None
+        return adapted
+
+    def _render(
+        self, messages: Sequence[Mapping[str, object]], variables: Mapping[str, object]
+    ) -> str:
+        return self._render_adapted(
+            messages, variables, [Adapted(message, i) for i, message in enumerate(messages)]
+        )
+
+    def _render_adapted(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        variables: Mapping[str, object],
+        adapted: Sequence[Adapted],
+    ) -> str:
         from firstword.text import sandbox
 
         # tools and documents: templates ask whether they are none, so they are never undefined.
         given = {"tools": None, "documents": None, **self._tokens, **variables}
         template = self._template
+        rendering = [dict(message) for message in messages]
         try:
-            return sandbox.render(template, {**given, "messages": messages})
+            return sandbox.render(template, {**given, "messages": rendering})
         except Exception as error:
-            where = _where(error.__traceback__, messages)
+            where = _where(error.__traceback__, rendering, [m.origin for m in adapted])
             problem = str(error) or type(error).__name__
             raise ChatTemplateError(
                 f"the chat template refuses the messages{where}: {problem}"
@@ -201,23 +228,15 @@ class ChatTemplate:
         return Ranges(ranges), True
 
 
-def _check_messages(messages: object) -> None:
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        raise ChatTemplateError(
-            f"messages must be a list of messages, found {type(messages).__name__}"
-        )
-    if not messages:
-        raise ChatTemplateError("messages is empty: give at least one message")
-    for index, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise ChatTemplateError(
-                f"message {index} must be a mapping with role and content, "
-                f"found {type(message).__name__}"
-            )
-        for key in ("role", "content"):
-            if not isinstance(message.get(key), str):
-                found = type(message[key]).__name__ if key in message else "nothing"
-                raise ChatTemplateError(f"message {index}: {key} must be a string, found {found}")
+def _checked_tools(tools: object) -> list[Mapping[str, object]]:
+    if tools is None:
+        return []
+    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
+        raise ChatTemplateError(f"tools must be a list of tools, found {type(tools).__name__}")
+    for index, tool in enumerate(tools):
+        if not isinstance(tool, Mapping):
+            raise ChatTemplateError(f"tool {index} must be a mapping, found {type(tool).__name__}")
+    return list(tools)
 
 
 def _with_contents(messages: Sequence[object], contents: Sequence[str]) -> list[dict[str, object]]:
@@ -270,7 +289,9 @@ def _refuse_dropped(numbers: Collection[int], num_required: int) -> None:
         )
 
 
-def _where(traceback: TracebackType | None, messages: Sequence[object]) -> str:
+def _where(
+    traceback: TracebackType | None, messages: Sequence[object], origins: Sequence[int]
+) -> str:
     """The line of the template and the message at which it failed, as far as known."""
     line = message = None
     while traceback is not None:
@@ -278,7 +299,7 @@ def _where(traceback: TracebackType | None, messages: Sequence[object]) -> str:
             line = traceback.tb_lineno
             for value in traceback.tb_frame.f_locals.values():
                 for index, candidate in enumerate(messages):
-                    message = index if value is candidate else message
+                    message = origins[index] if value is candidate else message
         traceback = traceback.tb_next
     known = [] if line is None else [f"template line {line}"]
     known += [] if message is None else [f"message {message}"]

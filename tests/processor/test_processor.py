@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from firstword.batch import StepInput, StepResult
 from firstword.engine.engine import Engine
 from firstword.engine.outputs import RequestOutput, TextDelta
-from firstword.errors import ChatTemplateError, ConfigError, SamplingError
-from firstword.processor import Processor
+from firstword.errors import SamplingError
+from firstword.processor.processor import Processor
 from firstword.sampling.params import SamplingParams
-from firstword.text.chat_template import ChatTemplate
 from firstword.text.tokenizer import Tokenizer
 from tests.cli.conftest import CHATML
 from tests.harness import Model
@@ -32,7 +31,7 @@ def tokenizer(model: Model) -> Tokenizer:
 @pytest.fixture
 def processor(model: Model, tokenizer: Tokenizer) -> Processor:
     engine = model.engine(eos=tokenizer.eos_ids)
-    return Processor(engine, tokenizer, ChatTemplate.of(tokenizer), "tiny")
+    return Processor(engine, tokenizer, "tiny")
 
 
 def run(
@@ -45,38 +44,6 @@ def run(
     output = deltas[-1].output
     assert output is not None
     return deltas, output
-
-
-def test_raw_text_parses_control_tokens(processor: Processor, tokenizer: Tokenizer) -> None:
-    ids = processor.encode("a<|im_end|>b").token_ids
-    assert len(ids) == 3
-    assert tokenizer.is_control(ids[1])
-
-
-def test_chat_content_does_not(processor: Processor, tokenizer: Tokenizer) -> None:
-    messages = [{"role": "user", "content": "a<|im_end|>b"}]
-    encoded = processor.encode(messages)
-    controls = [t for t in encoded.token_ids if tokenizer.is_control(t)]
-    assert len(controls) == 3  # the template's own: start, end, start
-    assert encoded.is_chat
-    assert 0 < encoded.num_typed_tokens < len(encoded.token_ids)
-
-
-def test_token_ids_pass_as_they_are(processor: Processor) -> None:
-    assert processor.encode([5, 6, 7]).token_ids == (5, 6, 7)
-
-
-@pytest.mark.parametrize("prompt", [[], [5, {"role": "user", "content": "x"}], [5, 2.5, 7], ["5"]])
-def test_empty_and_mixed_prompts_are_refused(processor: Processor, prompt: list[int]) -> None:
-    """Nothing is left out of a prompt in silence."""
-    with pytest.raises(ConfigError, match="empty or mixed"):
-        processor.encode(prompt)
-
-
-def test_messages_without_template_say_what_to_do(model: Model, tokenizer: Tokenizer) -> None:
-    processor = Processor(model.engine(), tokenizer, None, "tiny")
-    with pytest.raises(ChatTemplateError, match="--raw"):
-        processor.encode([{"role": "user", "content": "x"}])
 
 
 def test_deltas_join_to_the_text_and_the_last_carries_all(processor: Processor) -> None:
@@ -127,9 +94,9 @@ def test_the_models_own_end_is_no_text_and_no_stop_reason(
     model: Model, tokenizer: Tokenizer
 ) -> None:
     params = SamplingParams(seed=1, max_tokens=20)
-    _, free = run(Processor(model.engine(), tokenizer, None, "tiny"), "Hello", params)
+    _, free = run(Processor(model.engine(), tokenizer, "tiny"), "Hello", params)
     end = free.outputs[0].token_ids[5]
-    processor = Processor(model.engine(eos=frozenset({end})), tokenizer, None, "tiny")
+    processor = Processor(model.engine(eos=frozenset({end})), tokenizer, "tiny")
     _, output = run(processor, "Hello", params)
     answer = output.outputs[0]
     assert answer.finish_reason == "stop"
@@ -140,7 +107,7 @@ def test_the_models_own_end_is_no_text_and_no_stop_reason(
 
 
 def test_a_stop_token_is_named(model: Model, tokenizer: Tokenizer) -> None:
-    processor = Processor(model.engine(), tokenizer, None, "tiny")
+    processor = Processor(model.engine(), tokenizer, "tiny")
     _, free = run(processor, "Hello", SamplingParams(seed=1, max_tokens=20))
     stop = free.outputs[0].token_ids[4]
     params = SamplingParams(seed=1, max_tokens=20, stop_token_ids=(stop,))
@@ -184,6 +151,14 @@ class _FailingRunner:
 
     def submit(self, step: StepInput) -> int:
         return self.inner.submit(step)
+
+    runs_ahead = False
+
+    def stop(self) -> None:
+        self.inner.stop()
+
+    def drop(self) -> None:
+        self.inner.drop()
 
     def collect(self, handle: int) -> StepResult:
         result = self.inner.collect(handle)

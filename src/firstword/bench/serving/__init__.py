@@ -1,0 +1,1 @@
+"""How a server answers under load: prompts, workloads, a client of its own, statistics, report."""

@@ -1,0 +1,1 @@
+"""The HTTP server: existing clients' APIs over one `AsyncLLM`."""

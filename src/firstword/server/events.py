@@ -1,0 +1,112 @@
+"""What happens to one request, as every API family is told it.
+
+Not here: the words of any API (openai, anthropic), and how the events come about (answer, chat).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from firstword.engine.outputs import PromptProgress, RequestOutput, TokenLogprob
+from firstword.sampling.params import SamplingParams
+from firstword.text.pieces import Piece
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of a request, right at any moment of it.
+
+    Args:
+        prompt: of the prompt, cached ones included.
+        cached: of the prompt, those whose K/V were there already.
+        completion: produced, over all samples, reasoning and end tokens included.
+        reasoning: produced as reasoning.
+    """
+
+    prompt: int = 0
+    cached: int = 0
+    completion: int = 0
+    reasoning: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt + other.prompt,
+            self.cached + other.cached,
+            self.completion + other.completion,
+            self.reasoning + other.reasoning,
+        )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The prompt is still waiting or being read."""
+
+    progress: PromptProgress
+
+
+@dataclass(frozen=True)
+class Started:
+    """The prompt has been read; comes once, before the first Delta.
+
+    Args:
+        usage: of the prompt; nothing was produced yet.
+        params: in force: the request's, with what its tools and its reasoning need.
+    """
+
+    usage: Usage
+    params: SamplingParams
+
+
+@dataclass(frozen=True)
+class Delta:
+    """New pieces of one sample.
+
+    Args:
+        index: which of the n samples.
+        pieces: content, reasoning and tool calls in order; may be empty.
+        logprobs: of the tokens that came with it, when asked for.
+        usage: of the request so far.
+    """
+
+    index: int
+    pieces: tuple[Piece, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    usage: Usage
+
+
+@dataclass(frozen=True)
+class SampleEnd:
+    """One sample has ended.
+
+    Args:
+        index: which of the n samples.
+        finish_reason: why; "length" beats "tool_calls", since a cut call is no whole one.
+        stop_string: the stop string that ended it, None for any other end.
+        usage: of the request so far.
+    """
+
+    index: int
+    finish_reason: FinishReason
+    stop_string: str | None = None
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True)
+class Done:
+    """The request has ended; nothing follows.
+
+    Args:
+        output: all it gave.
+        usage: its tokens.
+        params: as in `Started`.
+    """
+
+    output: RequestOutput
+    usage: Usage
+    params: SamplingParams
+
+
+ChatEvent = Progress | Started | Delta | SampleEnd | Done

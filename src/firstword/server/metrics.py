@@ -1,0 +1,169 @@
+"""/metrics: what operators scrape, in Prometheus' text formats.
+
+Names are vLLM's where they mean the same, after the prefix `firstword:`. Not here: counting
+(trace.metrics) and the engine's own numbers (engine.stats).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from firstword.server.log import RequestRecord
+from firstword.server.observed import ObservedLLM
+from firstword.trace.metrics import Histogram, ServingMetrics
+
+PREFIX = "firstword:"
+
+
+class ServerCollector(Collector):
+    """Makes metrics of what was counted, when somebody asks.
+
+    Args:
+        llm: the model; its engine's numbers are read at each scrape.
+        metrics: what requests took.
+    """
+
+    def __init__(self, llm: ObservedLLM, metrics: ServingMetrics) -> None:
+        self._llm, self._metrics = llm, metrics
+        self._responses: Counter[tuple[str, str, str]] = Counter()
+
+    def answered(self, record: RequestRecord, route: str) -> None:
+        """Count an HTTP answer.
+
+        Args:
+            record: the request.
+            route: the route's path as declared, "" where none matched: clients cannot add labels.
+        """
+        self._responses[record.method if route else "", route, str(record.status)] += 1
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the names are known once there is a model."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, as they stand."""
+        return chain(self._histograms(), self._request_counters(), self._engine())
+
+    def _histograms(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        named = {
+            "time_to_first_token": (
+                metrics.time_to_first_token,
+                "First token - arrival, time in the queue included.",
+            ),
+            "inter_token_latency": (metrics.inter_token_latency, "Each gap between two tokens."),
+            "request_time_per_output_token": (
+                metrics.time_per_output_token,
+                "Mean gap between the tokens of a request.",
+            ),
+            "e2e_request_latency": (metrics.e2e_latency, "End - arrival."),
+            "request_queue_time": (metrics.queue_time, "Arrival to the first step."),
+            "request_prefill_time": (metrics.prefill_time, "First step to the first token."),
+            "request_decode_time": (metrics.decode_time, "First token to the last."),
+        }
+        for name, (histogram, text) in named.items():
+            family = HistogramMetricFamily(
+                f"{PREFIX}{name}_seconds", f"{text} Seconds.", labels=["model_name"]
+            )
+            family.add_metric([self._llm.name], _buckets(histogram), histogram.sum)
+            yield family
+
+    def _request_counters(self) -> Iterator[Metric]:
+        metrics, name = self._metrics, self._llm.name
+        yield _counter("prompt_tokens", "Tokens of prompts.", name, metrics.prompt_tokens)
+        yield _counter(
+            "prompt_tokens_cached",
+            "Tokens of prompts whose keys and values were there already.",
+            name,
+            metrics.prompt_tokens_cached,
+        )
+        yield _counter("generation_tokens", "Tokens produced.", name, metrics.generation_tokens)
+        yield _counters(
+            "request_success",
+            "Requests that ended, by how: stop, length, abort or error.",
+            ("model_name", "finished_reason"),
+            [((name, reason), n) for reason, n in metrics.finished.items()],
+        )
+        yield _counters(
+            "admission_rejections",
+            "Requests that were not let in, by why.",
+            ("model_name", "reason"),
+            [((name, reason), n) for reason, n in metrics.rejected.items()],
+        )
+        yield _counters(
+            "http_responses",
+            "HTTP answers; status 0: the client left before one.",
+            ("method", "handler", "status"),
+            self._responses.items(),
+        )
+
+    def _engine(self) -> Iterator[Metric]:
+        stats, name = self._llm.stats(), self._llm.name
+        used = stats.num_used_blocks / stats.num_blocks if stats.num_blocks else 0.0
+        yield _gauge("num_requests_running", "Requests in the steps.", name, stats.num_running)
+        yield _gauge("num_requests_waiting", "Requests in the queue.", name, stats.num_waiting)
+        yield _gauge("kv_cache_usage_perc", "Share of the KV blocks in use: 1 is all.", name, used)
+        counters = {
+            "prefix_cache_queries": (stats.num_prompt_tokens, "Tokens looked up in the cache."),
+            "prefix_cache_hits": (stats.num_cached_tokens, "Tokens found there."),
+            "num_preemptions": (stats.num_preemptions, "Sequences that gave their blocks back."),
+            "num_steps": (stats.num_steps, "Steps of the engine: its sign of life."),
+            "engine_restarts": (stats.num_restarts, "Engine processes that took another's place."),
+        }
+        for metric, (value, text) in counters.items():
+            yield _counter(metric, text, name, value)
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    bounds = [*map(str, histogram.bounds), "+Inf"]
+    return list(zip(bounds, histogram.cumulative(), strict=True))
+
+
+def _gauge(name: str, text: str, model: str, value: float) -> Metric:
+    family = GaugeMetricFamily(PREFIX + name, text, labels=["model_name"])
+    family.add_metric([model], value)
+    return family
+
+
+def _counter(name: str, text: str, model: str, value: float) -> Metric:
+    return _counters(name, text, ("model_name",), [((model,), value)])
+
+
+def _counters(
+    name: str,
+    text: str,
+    labels: tuple[str, ...],
+    values: Iterable[tuple[tuple[str, ...], float]],
+) -> Metric:
+    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
+    for label_values, value in values:
+        family.add_metric(label_values, value)
+    return family
+
+
+def router(collector: ServerCollector) -> APIRouter:
+    """/metrics, with those of the process itself beside ours."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    ProcessCollector(registry=registry)
+    routes = APIRouter(tags=["operations"])
+
+    @routes.get("/metrics", summary="Metrics for Prometheus")
+    async def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), headers={"content-type": content_type})
+
+    return routes

@@ -1,0 +1,207 @@
+"""The bodies of requests: types and limits of their supported fields.
+
+Not here: fields that are not supported (fields), and what a message must be for a chat template
+(messages). Source of names and types: the OpenAI API reference, "Chat" and "Completions".
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+
+_MAX_TOKENS = 2**31
+_MAX_STOPS = 64
+_MAX_TOOLS = 512
+_MAX_PROMPTS = 128
+
+JsonObject = dict[str, JsonValue]
+Positive = Annotated[int, Field(ge=1, le=_MAX_TOKENS)]
+TokenId = Annotated[int, Field(ge=0, le=_MAX_TOKENS)]
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Stops = str | Annotated[list[str], Field(max_length=_MAX_STOPS)]
+
+
+class Strict(BaseModel):
+    """A JSON object that has its fields and no others; nothing is converted."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class StreamOptions(Strict):
+    """How a stream is sent."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class SharedBody(Strict):
+    """What both kinds of completion have; `None` is the default everywhere."""
+
+    model: str
+    temperature: float | None = None
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, le=_MAX_TOKENS)
+    seed: int | None = Field(None, ge=-(2**63), lt=2**64)
+    n: int | None = None
+    stop: Stops | None = None
+    stop_token_ids: list[TokenId] | None = Field(None, max_length=_MAX_STOPS)
+    min_tokens: int | None = Field(None, le=_MAX_TOKENS)
+    max_tokens: Positive | None = None
+    ignore_eos: bool | None = None
+    logit_bias: dict[str, float] | None = Field(None, max_length=4096)
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    penalty_scope: Literal["output", "all"] | None = None
+    skip_special_tokens: bool | None = None
+    guided_json: str | JsonObject | bool | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = Field(None, min_length=1, max_length=4096)
+    guided_grammar: str | None = None
+    priority: int | None = Field(None, ge=-100, le=100)
+    cache_salt: str | None = Field(None, max_length=256)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    return_progress: bool | None = None
+    return_resolved: bool | None = None
+    return_prompt_token_ids: bool | None = None
+
+
+class CalledFunction(Strict):
+    """Which function was called, and with what."""
+
+    name: Name
+    arguments: str
+
+
+class ToolCall(Strict):
+    """A call in an assistant's message; `index` is left from a stream's chunks."""
+
+    id: str
+    type: Literal["function"] | None = None
+    function: CalledFunction
+    index: int | None = None
+
+
+class ContentPart(BaseModel):
+    """A part of a content; the types that are not text are refused by name later."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+class Message(Strict):
+    """One message; the last five fields are what clients send back from earlier answers."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    annotations: list[JsonValue] | None = None
+    cache_control: JsonValue = None
+    audio: None = None
+    function_call: None = None
+
+
+class FunctionSpec(Strict):
+    """A function that the model may call."""
+
+    name: Name
+    description: str | None = None
+    parameters: JsonObject | None = None
+    strict: bool | None = None
+
+
+class Tool(Strict):
+    """A tool; functions are the only kind."""
+
+    type: Literal["function"]
+    function: FunctionSpec
+    cache_control: JsonValue = None
+
+
+class FunctionName(Strict):
+    """A function, by name."""
+
+    name: Name
+
+
+class FunctionChoice(Strict):
+    """The one function to be called."""
+
+    type: Literal["function"]
+    function: FunctionName
+
+
+class AnswerSchema(Strict):
+    """The schema of an answer."""
+
+    name: str | None = None
+    description: str | None = None
+    schema_: JsonObject | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Strict):
+    """The form of an answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: AnswerSchema | None = None
+
+
+class ChatBody(SharedBody):
+    """Body of POST /v1/chat/completions."""
+
+    messages: list[Message] = Field(min_length=1)
+    max_completion_tokens: Positive | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tools: list[Tool] | None = Field(None, max_length=_MAX_TOOLS)
+    tool_choice: Literal["none", "auto", "required"] | FunctionChoice | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    chat_template_kwargs: JsonObject | None = None
+    separate_reasoning: bool | None = None
+
+
+def _prompt_kind(value: object) -> str:
+    """Which kind of prompt a value is meant to be, so that an error speaks of that kind alone."""
+    if not isinstance(value, list):
+        return "Text"
+    first = value[0] if value else 0
+    return "Texts" if isinstance(first, str) else "Lists" if isinstance(first, list) else "Ids"
+
+
+_Ids = Annotated[list[TokenId], Field(min_length=1)]
+_Texts = Annotated[list[str], Field(min_length=1, max_length=_MAX_PROMPTS)]
+_Lists = Annotated[list[_Ids], Field(min_length=1, max_length=_MAX_PROMPTS)]
+
+
+class CompletionBody(SharedBody):
+    """Body of POST /v1/completions."""
+
+    prompt: Annotated[
+        Annotated[str, Tag("Text")]
+        | Annotated[_Ids, Tag("Ids")]
+        | Annotated[_Texts, Tag("Texts")]
+        | Annotated[_Lists, Tag("Lists")],
+        Discriminator(_prompt_kind),
+    ]
+    logprobs: int | None = None
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """The prompts, however they were given."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        ids = [item for item in self.prompt if isinstance(item, int)]
+        return [ids] if ids else [item for item in self.prompt if not isinstance(item, int)]

@@ -1,0 +1,186 @@
+"""/tokenize and /detokenize: what the model reads of a prompt or a conversation, and back.
+
+Not here: tokenization itself (text). Names are those of vLLM's API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from firstword.sampling.params import SamplingParams
+from firstword.server.bodies import openapi_body, read_json, validate
+from firstword.server.chat import ChatRequest, ChatService
+from firstword.server.errors import Endpoint, RequestError, answers_errors, openai_response
+from firstword.server.openai.chat import RESERVED_VARIABLES
+from firstword.server.openai.envelope import json_bytes
+from firstword.server.openai.exchange import check_model
+from firstword.server.openai.messages import normalize
+from firstword.server.openai.schema import JsonObject, Message, Strict, Tool
+from firstword.text.tools.spec import ToolSpec
+
+_MAX_TOKEN_ID = 2**31
+_ERRORS = {
+    400: "A field that is wrong or unknown; `error.param` names it.",
+    401: "No valid API key.",
+    404: "A model that is not served.",
+    413: "The body is too large.",
+    415: "The body is not sent as application/json.",
+}
+
+
+class TokenizeBody(Strict):
+    """Body of POST /tokenize: a prompt or messages.
+
+    Args:
+        model: the served model's name, if any.
+        prompt: text, in which control strings are control tokens.
+        messages: a conversation, read through the model's chat template.
+        tools: functions that the template tells the model of.
+        add_generation_prompt: end the conversation with what opens the answer; true if unsaid.
+        chat_template_kwargs: further variables of the template.
+        add_special_tokens: begin a prompt as the model wants it; true if unsaid. A conversation
+            has what its template writes.
+        return_token_strs: give each token's text too.
+    """
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[Message] | None = Field(None, min_length=1)
+    tools: list[Tool] | None = None
+    add_generation_prompt: bool | None = None
+    chat_template_kwargs: JsonObject | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeBody(Strict):
+    """Body of POST /detokenize.
+
+    Args:
+        model: the served model's name, if any.
+        tokens: token ids.
+    """
+
+    model: str | None = None
+    tokens: list[Annotated[int, Field(ge=0, le=_MAX_TOKEN_ID)]]
+
+
+def router(service: ChatService) -> APIRouter:
+    """/tokenize and /detokenize.
+
+    Args:
+        service: has the model.
+    """
+    routes = APIRouter(tags=["Tokens"])
+
+    async def tokenize(request: Request) -> Response:
+        """Token ids of a prompt, or of a conversation as the model reads it."""
+        body = validate(TokenizeBody, await read_json(request))
+        _check_model(service, body.model)
+        return _json_response(await _tokenize(service, body))
+
+    async def detokenize(request: Request) -> Response:
+        """The text of token ids, control tokens by their names."""
+        body = validate(DetokenizeBody, await read_json(request))
+        _check_model(service, body.model)
+        text = await asyncio.to_thread(_decode, service, body.tokens)
+        return _json_response({"prompt": text})
+
+    _add(routes, "/tokenize", tokenize, TokenizeBody)
+    _add(routes, "/detokenize", detokenize, DetokenizeBody)
+    return routes
+
+
+def _add(routes: APIRouter, path: str, endpoint: Endpoint, body: type[BaseModel]) -> None:
+    routes.add_api_route(
+        path,
+        answers_errors(endpoint, openai_response),
+        methods=["POST"],
+        response_model=None,
+        responses={status: {"description": text} for status, text in _ERRORS.items()},
+        openapi_extra=openapi_body(body),
+    )
+
+
+def _check_model(service: ChatService, model: str | None) -> None:
+    if model is not None:
+        check_model(model, service)
+
+
+async def _tokenize(service: ChatService, body: TokenizeBody) -> dict[str, object]:
+    token_ids = await _token_ids(service, body)
+    token_text = service.llm.tokenizer.token_text
+    strings = [token_text(token_id) for token_id in token_ids] if body.return_token_strs else None
+    return {
+        "count": len(token_ids),
+        "max_model_len": service.llm.max_model_len,
+        "tokens": list(token_ids),
+        "token_strs": strings,
+    }
+
+
+async def _token_ids(service: ChatService, body: TokenizeBody) -> Sequence[int]:
+    if (body.prompt is None) == (body.messages is None):
+        raise RequestError("give either prompt or messages", "prompt")
+    if body.messages is not None:
+        return (await service.encode(_conversation(body, body.messages))).token_ids
+    chat_only = ("tools", "add_generation_prompt", "chat_template_kwargs")
+    for name in chat_only:
+        if getattr(body, name) is not None:
+            raise RequestError(f"{name} goes with messages only, not with prompt", name)
+    prompt = body.prompt or ""
+    if body.add_special_tokens is False:
+        encode = partial(service.llm.tokenizer.encode, parse_special=True)
+        return await asyncio.to_thread(encode, prompt)
+    return (await service.llm.encode(prompt)).token_ids
+
+
+def _conversation(body: TokenizeBody, messages: Sequence[Message]) -> ChatRequest:
+    if body.add_special_tokens:
+        raise RequestError(
+            "add_special_tokens goes with prompt only: a conversation has what the model's chat "
+            "template writes",
+            "add_special_tokens",
+        )
+    functions = [tool.function for tool in body.tools or ()]
+    variables: dict[str, object] = dict(body.chat_template_kwargs or {})
+    for name in variables:
+        if name in RESERVED_VARIABLES or not name.isidentifier():
+            param = "chat_template_kwargs"
+            raise RequestError(f"{param} sets {name!r}, which is not for requests to set", param)
+    if body.add_generation_prompt is not None:
+        variables["add_generation_prompt"] = body.add_generation_prompt
+    return ChatRequest(
+        request_id="tokenize",
+        messages=normalize(messages),
+        params=SamplingParams(),
+        tools=tuple(
+            ToolSpec(function.name, function.description or "", function.parameters or {})
+            for function in functions
+        ),
+        variables=variables,
+    )
+
+
+def _decode(service: ChatService, token_ids: Sequence[int]) -> str:
+    tokenizer = service.llm.tokenizer
+    for index, token_id in enumerate(token_ids):
+        if token_id >= tokenizer.vocab_size:
+            raise RequestError(
+                f"tokens[{index}] is {token_id}: this model's ids go from 0 to "
+                f"{tokenizer.vocab_size - 1}",
+                f"tokens[{index}]",
+            )
+    return tokenizer.decode(token_ids, skip_special=False)
+
+
+def _json_response(body: dict[str, object]) -> Response:
+    return Response(json_bytes(body), media_type="application/json")

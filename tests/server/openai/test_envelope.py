@@ -1,0 +1,44 @@
+"""What answers carry beside their choices."""
+
+from __future__ import annotations
+
+import json
+
+from firstword.engine.outputs import PromptProgress
+from firstword.server.events import Usage
+from firstword.server.openai.envelope import (
+    Envelope,
+    progress_comment,
+    progress_fields,
+    usage_fields,
+)
+
+
+def test_ids_are_unique_and_prefixed() -> None:
+    ids = {Envelope("cmpl", "a", "b", "m").id for _ in range(100)}
+    assert len(ids) == 100
+    assert all(one.startswith("cmpl-") for one in ids)
+
+
+def test_chunks_and_whole_answers_are_json() -> None:
+    envelope = Envelope("cmpl", "whole", "chunk", 'm"🙂', created=7)
+    whole = json.loads(envelope.whole(choices=[]))
+    assert (whole["object"], whole["model"], whole["created"]) == ("whole", 'm"🙂', 7)
+    chunk = json.loads(envelope.chunk(x=1).removeprefix(b"data: "))
+    assert (chunk["object"], chunk["choices"], chunk["x"]) == ("chunk", [], 1)
+    head = json.loads(envelope.chunk_head().removeprefix(b"data: ") + b"]}")
+    assert head["id"] == whole["id"]
+
+
+def test_p30_usage_has_all_four_counts() -> None:
+    fields = usage_fields(Usage(10, 4, 6, 2))
+    assert fields["total_tokens"] == 16
+    assert fields["prompt_tokens_details"] == {"cached_tokens": 4}
+    assert fields["completion_tokens_details"] == {"reasoning_tokens": 2}
+
+
+def test_progress_as_data_and_as_comment() -> None:
+    waits, reads = PromptProgress(9, 0, 0, 3, 0.0), PromptProgress(9, 2, 5, 0, 0.25)
+    assert progress_comment(waits) == b": queued behind 3\n\n"
+    assert progress_comment(reads) == b": prefill 5/9 cached 2\n\n"
+    assert progress_fields(reads)["time_ms"] == 250
