@@ -6,7 +6,7 @@ from the stack there is a spill. Not looked at: outer loops, scalar registers (p
 that are read back from the stack cost nothing beside 64 dot products), and the stream_* functions
 for few tokens, which wait for memory.
 
-AVX2 has 16 registers, so sums of 32 bits and outputs wait in the caller's scratch, not on the stack.
+AVX2 has 16 registers: sums of 32 bits and outputs wait in the caller's scratch, not on the stack.
 """
 
 from __future__ import annotations
