@@ -63,6 +63,31 @@ struct Tile {
   }
 };
 
+// The outputs of 16 rows for T tokens while a block is added to them: in memory, or in registers that
+// come from there and go back.
+template <int T, bool kInMemory = kOutputsInMemory>
+struct BlockOutputs {
+  float* memory;
+
+  FW_INLINE explicit BlockOutputs(float* out) : memory(out) {
+    asm("" : "+r"(memory));  // or the compiler keeps those of the last block in registers
+  }
+  FW_INLINE Floats get(int v, int t) const { return load(memory + 16 * t + kLanes * v); }
+  FW_INLINE void set(int v, int t, Floats value) { store(memory + 16 * t + kLanes * v, value); }
+  FW_INLINE void finish() const {}
+};
+
+template <int T>
+struct BlockOutputs<T, false> {
+  float* memory;
+  Tile<T> tile;
+
+  FW_INLINE explicit BlockOutputs(float* out) : memory(out) { tile.load_from(out); }
+  FW_INLINE Floats get(int v, int t) const { return tile.acc[v][t]; }
+  FW_INLINE void set(int v, int t, Floats value) { tile.acc[v][t] = value; }
+  FW_INLINE void finish() const { tile.store_to(memory); }
+};
+
 // Writes the outputs of 16 rows from `row` on for all tokens, plus bias. acc: [tokens][16].
 inline void write_outputs(const Work& work, int64_t row, const float* acc) {
   const Segment& s = work.segment;

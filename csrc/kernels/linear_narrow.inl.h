@@ -48,26 +48,25 @@ struct UnpackedNarrow {
   FW_INLINE Floats m(int v) const { return load(scratch->dmin + 16 * b + kLanes * v); }
 };
 
-// What follows the sums of a block: adds them, scaled, to the outputs [T][16 rows] in memory.
-template <Format F, class Source>
+// What follows the sums of a block: adds them, scaled, to the outputs of T tokens.
+template <Format F, int T, class Source>
 struct NarrowOutputs {
   static constexpr NarrowLayout kLayout = narrow_layout(F);
   const Activations& a;
   const Source& source;
   int64_t at, stride;
-  float* out;
+  BlockOutputs<T> out;
 
   template <int V>
-  FW_INLINE void add(int t, const Ints (&sums)[V]) const {
+  FW_INLINE void add(int t, const Ints (&sums)[V]) {
     const Floats scale = splat(a.d32[at + t * stride]);
     const Ints total = splat(a.sum32[at + t * stride]);
     FW_UNROLL for (int v = 0; v < V; ++v) {
-      float* p = out + 16 * t + kLanes * v;
       Ints exact = sums[v];
       if constexpr (kLayout.offset != 0) exact = sub(exact, shift_left(total, kLayout.bits - 1));
-      Floats acc = fmadd(mul(source.d(v), scale), to_floats(exact), load(p));
+      Floats acc = fmadd(mul(source.d(v), scale), to_floats(exact), out.get(v, t));
       if constexpr (kLayout.mins) acc = fmadd(mul(source.m(v), scale), to_floats(total), acc);
-      store(p, acc);
+      out.set(v, t, acc);
     }
   }
 };
@@ -78,10 +77,11 @@ template <Format F, int T, class Source>
 FW_INLINE void add_narrow_block(const Activations& a, const Source& source, int64_t at,
                                 int64_t stride, Scratch* scratch, float* out) {
   constexpr int V = kHalfVectors;
-  hide(out);
   Sums<V, T> sums(scratch->sums);
+  NarrowOutputs<F, T, Source> outputs{a, source, at, stride, BlockOutputs<T>(out)};
   sum_run<narrow_layout(F).bits, V, T>(source.weights(), a.q32 + 32 * at, 32 * stride, &sums,
-                                       NarrowOutputs<F, Source>{a, source, at, stride, out});
+                                       &outputs);
+  outputs.out.finish();
 }
 
 // Adds packed block b to T tokens. t: the first, counted within the item.
@@ -106,7 +106,11 @@ inline void stream_narrow(const Work& work, Scratch* scratch) {
   constexpr NarrowLayout kLayout = narrow_layout(F);
   const int64_t blocks = work.k() / 32;
   const uint8_t* block = work.panel(32, kLayout.bytes);
+  // From some tokens on the processor works too long on a block to ask for the next ones itself: this
+  // made 16 tokens 1.2 (Q4_1) to 1.6 times (Q8_0) as fast on AVX-512. With less work it asks in time.
+  const bool asks_ahead = work.num_tokens >= (kLayout.bits == 8 ? 4 : 2);
   for (int64_t b = 0; b < blocks; ++b, block += kLayout.bytes) {
+    if (asks_ahead) prefetch(block + 4 * kLayout.bytes, kLayout.bytes);
     for (int64_t h = 0; h < work.halves; ++h) {
       const PackedNarrow<F> source{block, work.half() + h};
       for_tiles(work.num_tokens, NarrowStream<F>{work, source, b, scratch, work.out(h, scratch)});

@@ -166,6 +166,7 @@ FW_INLINE void add_wide_block(const Activations& a, const Source& source, int64_
     add_scaled_run<kLayout.bits, V, T>(source.weights(j), a.q256 + 256 * at + 32 * j, 256 * stride,
                                        scale, &sums);
   }
+  sums.stay_in_memory();
   Ints total[V][T];
   if constexpr (kLayout.mins || kLayout.offset != 0) {
     correction_sums<T>(a.sum256 + 16 * at, 16 * stride, scratch->correction, total);

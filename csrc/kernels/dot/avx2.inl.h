@@ -9,7 +9,7 @@ constexpr int kLanes = 8;
 // registers. The sums of 32-bit integers or floats wait in the L1 cache meanwhile.
 constexpr int kTileTokens = 4;
 // Up to this many tokens, unpacking again for each tile of them costs less than a slab (measured).
-constexpr int64_t kStreamTokens = 16;
+constexpr int64_t kStreamTokens = 8;
 constexpr int64_t kStreamWideTokens = 16;
 // Signed codes are multiplied as they are.
 constexpr int32_t kSignedOffset = 0;
@@ -17,8 +17,8 @@ constexpr int32_t kSignedOffset = 0;
 // Pins a value to a register at this point. Without it the compiler turns chains of integer
 // additions into trees, which need more registers than there are.
 FW_INLINE void keep(Ints& value) { asm("" : "+x"(value)); }
-// Hides where outputs are, so that they stay in memory from block to block.
-FW_INLINE void hide(float*& p) { asm("" : "+r"(p)); }
+// Outputs wait in memory from block to block.
+constexpr bool kOutputsInMemory = true;
 
 FW_INLINE Floats zero_floats() { return _mm256_setzero_ps(); }
 FW_INLINE Ints zero_ints() { return _mm256_setzero_si256(); }
@@ -73,11 +73,11 @@ FW_INLINE Ints splat_group(const int8_t* a) {
   return _mm256_set1_epi32(word);
 }
 
-// Sums of 32-bit integers of V row vectors for T tokens. From 3 tokens on they wait in memory,
+// Sums of 32-bit integers of V row vectors for T tokens. From 2 tokens on they wait in memory,
 // [T][16 rows]: the registers are for the sums of 16 bits.
 template <int V, int T>
 struct Sums {
-  static constexpr bool kInMemory = T > 2;
+  static constexpr bool kInMemory = T > 1;
   int32_t* memory;
   Ints value[kInMemory ? 1 : V][kInMemory ? 1 : T];
 
@@ -109,7 +109,7 @@ struct Sums {
 // 4 and 2 of them fit for up to 4, 5 and 6 bits.
 constexpr int sum_depth(int bits) { return bits == 6 ? 2 : (bits == 5 ? 4 : 8); }
 
-// Sums in 16 bits of k-groups 0 .. 7 (4 bits) or first .. first + 3, for all tokens.
+// Sums in 16 bits of k-groups first .. first + kGroups - 1, for all tokens.
 template <int kGroups, int V, int T, class Weights>
 FW_INLINE void sum_pairs(const Weights& w, int first, const int8_t* a, int64_t stride,
                          Ints (&pairs)[V][T]) {
@@ -127,7 +127,8 @@ FW_INLINE void sum_pairs(const Weights& w, int first, const int8_t* a, int64_t s
   }
 }
 
-// 4 k-groups of one or two row vectors, which stay in registers while tokens pass.
+// 4 k-groups of all row vectors, which stay in registers while tokens pass: with fewer than 8
+// products to a sum of 16 bits, keeping all tokens' sums instead would take more registers.
 template <int kBits, int V>
 struct FourGroups {
   Ints weights[4][V];
@@ -159,11 +160,11 @@ struct FourGroups {
   }
 };
 
-// isum[v][t] += scale[v] times the products of a run. Signed 8-bit codes: |w| times a with the sign
+// sum[v][t] = scale[v] times the products of a run. Signed 8-bit codes: |w| times a with the sign
 // of w. One product of pairs fills 16 bits.
 template <int V, int T, class Weights>
-FW_INLINE void add_signed_groups(const Weights& w, const int8_t* a, int64_t stride,
-                                 const Ints (&scale)[V], Ints (&isum)[V][T]) {
+FW_INLINE void sum_signed_groups(const Weights& w, const int8_t* a, int64_t stride,
+                                 const Ints (&scale)[V], Ints (&sum)[V][T]) {
   FW_UNROLL for (int g = 0; g < 8; ++g) {
     Ints weights[V], magnitudes[V];
     FW_UNROLL for (int v = 0; v < V; ++v) {
@@ -175,48 +176,94 @@ FW_INLINE void add_signed_groups(const Weights& w, const int8_t* a, int64_t stri
       FW_UNROLL for (int v = 0; v < V; ++v) {
         const Ints pairs = _mm256_maddubs_epi16(magnitudes[v], _mm256_sign_epi8(group, weights[v]));
         const Ints scaled = _mm256_madd_epi16(pairs, scale[v]);
-        isum[v][t] = g == 0 ? scaled : add(isum[v][t], scaled);
-        keep(isum[v][t]);
+        sum[v][t] = g == 0 ? scaled : add(sum[v][t], scaled);
+        keep(sum[v][t]);
       }
     }
   }
 }
 
-// Calls outputs.add(t, sums) with the plain sums over a run of 32 columns of each token's rows.
-template <int kBits, int V, int T, class Weights, class Outputs>
-FW_INLINE void sum_run(const Weights& w, const int8_t* a, int64_t stride, Sums<V, T>* parts,
-                       const Outputs& outputs) {
-  Ints ones[V];
-  FW_UNROLL for (int v = 0; v < V; ++v) ones[v] = _mm256_set1_epi16(1);
-  if constexpr (sum_depth(kBits) < 8) {
-    const FourGroups<kBits, V> first(w, 0);
+// Whether 4 k-groups stay in registers while tokens pass. While they are being unpacked there is no
+// room for them, and for one or two tokens no need.
+template <int T, class Weights>
+constexpr bool kHoldsFourGroups = T > 2 && !Weights::kPacked;
+
+// sums += scale[v] times the products of k-groups first .. first + 3.
+template <int kBits, int V, int T, class Weights>
+FW_INLINE void add_four_groups(const Weights& w, int first, const int8_t* a, int64_t stride,
+                               const Ints (&scale)[V], Sums<V, T>* sums) {
+  sums->stay_in_memory();
+  if constexpr (kHoldsFourGroups<T, Weights>) {
+    const FourGroups<kBits, V> four(w, first);
     FW_UNROLL for (int t = 0; t < T; ++t) {
-      Ints sums[V];
-      first.multiply(a + t * stride, ones, sums);
-      FW_UNROLL for (int v = 0; v < V; ++v) parts->set(v, t, sums[v]);
-    }
-    parts->stay_in_memory();
-    const FourGroups<kBits, V> second(w, 4);
-    FW_UNROLL for (int t = 0; t < T; ++t) {
-      Ints sums[V];
-      second.multiply(a + t * stride + 16, ones, sums);
-      FW_UNROLL for (int v = 0; v < V; ++v) sums[v] = add(sums[v], parts->get(v, t));
-      outputs.add(t, sums);
+      Ints part[V];
+      four.multiply(a + t * stride + 4 * first, scale, part);
+      FW_UNROLL for (int v = 0; v < V; ++v) sums->add_to(v, t, part[v]);
     }
     return;
   }
-  Ints all[V][T];
-  if constexpr (kBits == 8) {
-    add_signed_groups<V, T>(w, a, stride, ones, all);
-  } else {
-    sum_pairs<8, V, T>(w, 0, a, stride, all);
+  constexpr int kDepth = sum_depth(kBits) < 4 ? sum_depth(kBits) : 4;
+  FW_UNROLL for (int start = first; start < first + 4; start += kDepth) {
+    Ints pairs[V][T];
+    sum_pairs<kDepth, V, T>(w, start, a, stride, pairs);
+    FW_UNROLL for (int t = 0; t < T; ++t) {
+      FW_UNROLL for (int v = 0; v < V; ++v) {
+        sums->add_to(v, t, _mm256_madd_epi16(pairs[v][t], scale[v]));
+      }
+    }
   }
+}
+
+// sum = scale[v] times the products of a run of 4-, 5- or 8-bit codes.
+template <int kBits, int V, int T, class Weights>
+FW_INLINE void sum_eight_groups(const Weights& w, const int8_t* a, int64_t stride,
+                                const Ints (&scale)[V], Ints (&sum)[V][T]) {
+  if constexpr (kBits == 8) {
+    sum_signed_groups<V, T>(w, a, stride, scale, sum);
+    return;
+  }
+  constexpr int kDepth = sum_depth(kBits);
+  FW_UNROLL for (int first = 0; first < 8; first += kDepth) {
+    Ints pairs[V][T];
+    sum_pairs<kDepth, V, T>(w, first, a, stride, pairs);
+    FW_UNROLL for (int t = 0; t < T; ++t) {
+      FW_UNROLL for (int v = 0; v < V; ++v) {
+        const Ints scaled = _mm256_madd_epi16(pairs[v][t], scale[v]);
+        sum[v][t] = first == 0 ? scaled : add(sum[v][t], scaled);
+      }
+    }
+  }
+}
+
+// Calls outputs->add(t, sums) with each token's plain sums over a run of 32 columns.
+template <int kBits, int V, int T, class Weights, class Outputs>
+FW_INLINE void sum_run(const Weights& w, const int8_t* a, int64_t stride, Sums<V, T>* parts,
+                       Outputs* outputs) {
+  Ints ones[V];
+  FW_UNROLL for (int v = 0; v < V; ++v) ones[v] = _mm256_set1_epi16(1);
+  if constexpr (kBits != 5 || !kHoldsFourGroups<T, Weights>) {
+    Ints sum[V][T];
+    sum_eight_groups<kBits, V, T>(w, a, stride, ones, sum);
+    FW_UNROLL for (int t = 0; t < T; ++t) {
+      Ints of_token[V];
+      FW_UNROLL for (int v = 0; v < V; ++v) of_token[v] = sum[v][t];
+      outputs->add(t, of_token);
+    }
+    return;
+  }
+  const FourGroups<kBits, V> first(w, 0);
   FW_UNROLL for (int t = 0; t < T; ++t) {
     Ints sums[V];
-    FW_UNROLL for (int v = 0; v < V; ++v) {
-      sums[v] = kBits == 8 ? all[v][t] : _mm256_madd_epi16(all[v][t], ones[v]);
-    }
-    outputs.add(t, sums);
+    first.multiply(a + t * stride, ones, sums);
+    FW_UNROLL for (int v = 0; v < V; ++v) parts->set(v, t, sums[v]);
+  }
+  parts->stay_in_memory();
+  const FourGroups<kBits, V> second(w, 4);
+  FW_UNROLL for (int t = 0; t < T; ++t) {
+    Ints sums[V];
+    second.multiply(a + t * stride + 16, ones, sums);
+    FW_UNROLL for (int v = 0; v < V; ++v) sums[v] = add(sums[v], parts->get(v, t));
+    outputs->add(t, sums);
   }
 }
 
@@ -226,45 +273,31 @@ template <int kBits, int V, int T, class Weights>
 FW_INLINE void add_scaled_run(const Weights& w, const int8_t* a, int64_t stride,
                               const int32_t* scale, Sums<V, T>* sums) {
   constexpr bool kTwo = kBits == 2 || kBits == 3 || kBits == 6;
-  sums->stay_in_memory();
   Ints scales[V];
   FW_UNROLL for (int v = 0; v < V; ++v) {
     scales[v] = load(static_cast<const void*>(scale + kLanes * v));
   }
-  if constexpr (kBits == 8 || kBits == 4) {
-    Ints all[V][T];
-    if constexpr (kBits == 8) {
-      add_signed_groups<V, T>(w, a, stride, scales, all);
-    } else {
-      sum_pairs<8, V, T>(w, 0, a, stride, all);
-    }
+  if constexpr (kBits == 4 || kBits == 8) {
+    Ints sum[V][T];
+    sum_eight_groups<kBits, V, T>(w, a, stride, scales, sum);
+    sums->stay_in_memory();
     FW_UNROLL for (int t = 0; t < T; ++t) {
-      FW_UNROLL for (int v = 0; v < V; ++v) {
-        sums->add_to(v, t, kBits == 8 ? all[v][t] : _mm256_madd_epi16(all[v][t], scales[v]));
-      }
+      FW_UNROLL for (int v = 0; v < V; ++v) sums->add_to(v, t, sum[v][t]);
     }
     return;
   }
-  FW_UNROLL for (int first = 0; first < 8; first += 4) {
-    if (kTwo && first == 4) {
-      FW_UNROLL for (int v = 0; v < V; ++v) {
-        scales[v] = load(static_cast<const void*>(scale + 16 + kLanes * v));
-      }
-    }
-    sums->stay_in_memory();
-    const FourGroups<kBits, V> four(w, first);
-    FW_UNROLL for (int t = 0; t < T; ++t) {
-      Ints part[V];
-      four.multiply(a + t * stride + 4 * first, scales, part);
-      FW_UNROLL for (int v = 0; v < V; ++v) sums->add_to(v, t, part[v]);
-    }
+  add_four_groups<kBits, V, T>(w, 0, a, stride, scales, sums);
+  FW_UNROLL for (int v = 0; v < V; ++v) {
+    if (kTwo) scales[v] = load(static_cast<const void*>(scale + 16 + kLanes * v));
   }
+  add_four_groups<kBits, V, T>(w, 4, a, stride, scales, sums);
 }
 
 // Codes of k-group g and row vector v of a packed run of 32 columns. run, high: the run's nibbles
 // (or bytes, or pairs of bits) and upper bits, at the first row wanted.
 template <int kBits>
 struct Packed {
+  static constexpr bool kPacked = true;
   const uint8_t* run;
   const uint8_t* high;
 
@@ -300,6 +333,7 @@ struct Packed {
 
 // The same after unpacking one half of a panel: [8 k-groups][16 rows][4].
 struct Unpacked {
+  static constexpr bool kPacked = false;
   const uint8_t* run;
 
   FW_INLINE Ints codes(int v, int g) const { return load(run + 64 * g + 32 * v); }

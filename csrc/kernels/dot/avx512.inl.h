@@ -16,7 +16,7 @@ constexpr int32_t kSignedOffset = 128;
 // Pins a value to a register at this point.
 FW_INLINE void keep(Ints& value) { asm("" : "+v"(value)); }
 // Outputs may stay in registers from block to block: there are enough.
-FW_INLINE void hide(float*&) {}
+constexpr bool kOutputsInMemory = false;
 
 FW_INLINE Floats zero_floats() { return _mm512_setzero_ps(); }
 FW_INLINE Ints zero_ints() { return _mm512_setzero_si512(); }
@@ -79,6 +79,7 @@ struct Sums {
 
   FW_INLINE explicit Sums(int32_t*) {}
   FW_INLINE Ints get(int v, int t) const { return value[v][t]; }
+  FW_INLINE void stay_in_memory() {}  // there is room for them elsewhere
   FW_INLINE void clear() {
     FW_UNROLL for (int t = 0; t < T; ++t) {
       FW_UNROLL for (int v = 0; v < V; ++v) value[v][t] = zero_ints();
@@ -102,16 +103,16 @@ FW_INLINE void add_groups(const Weights& w, int first, int groups, const int8_t*
   }
 }
 
-// Calls outputs.add(t, sums) with each token's plain sums over a run of 32 columns.
+// Calls outputs->add(t, sums) with each token's plain sums over a run of 32 columns.
 template <int kBits, int V, int T, class Weights, class Outputs>
 FW_INLINE void sum_run(const Weights& w, const int8_t* a, int64_t stride, Sums<V, T>* sums,
-                       const Outputs& outputs) {
+                       Outputs* outputs) {
   sums->clear();
   add_groups<V, T>(w, 0, 8, a, stride, sums);
   FW_UNROLL for (int t = 0; t < T; ++t) {
     Ints of_token[V];
     FW_UNROLL for (int v = 0; v < V; ++v) of_token[v] = sums->value[v][t];
-    outputs.add(t, of_token);
+    outputs->add(t, of_token);
   }
 }
 
