@@ -119,6 +119,11 @@ class FakeRunner:
         histories = self._histories(item.sequence)
         end = item.start + item.num_tokens
         for g, (group, table) in enumerate(zip(self.spec.groups, item.block_tables, strict=True)):
+            if end > len(histories):  # a step ran ahead of a sequence that was cut short
+                for p in range(item.start, end):
+                    slot = table[p // self.spec.block_size], p % self.spec.block_size
+                    self._slots[slot] = Content(g, p, -1)
+                continue
             if group.kind == "state":
                 if item.start > 0:
                     before = Content(g, item.start - 1, histories[item.start - 1])
@@ -134,6 +139,8 @@ class FakeRunner:
     def _check_reads(self, item: ScheduledSequence) -> None:
         histories = self._histories(item.sequence)
         end = item.start + item.num_tokens
+        if end > len(histories):
+            return
         for g, (group, table) in enumerate(zip(self.spec.groups, item.block_tables, strict=True)):
             if group.kind == "state":
                 assert self._states[table[0]] == Content(g, end - 1, histories[end - 1])

@@ -16,6 +16,7 @@ NOTHING_TO_TEST = {
     "engine/messages.py": "plain values; the tests of the loop and of AsyncLLM send all",
     "engine/stats.py": "plain values; the engine's tests read them",
     "ops/protocol.py": "what backends promise; every backend's tests hold it to that",
+    "sampling/constraint.py": "what a grammar promises; the tests of text.grammar hold it to that",
     "trace/events.py": "plain values; the tests of who emits and who reads them use all",
 }
 

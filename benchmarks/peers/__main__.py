@@ -2,6 +2,7 @@
 
     python -m benchmarks.peers --all-settings --rounds 2      # which setting is each peer's best
     python -m benchmarks.peers --rounds 10 --contenders 0.8   # the table, with these settings
+    python -m benchmarks.peers --isa avx2                     # as on a machine without AVX-512
 
 The first run installs the peers, which for llama.cpp means building it. Results go to
 benchmarks/results as JSON and as a page, after each row.
@@ -10,6 +11,7 @@ benchmarks/results as JSON and as a page, after each row.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -34,13 +36,21 @@ from firstword.weights.checkpoint import open_checkpoint
 from firstword.weights.store import default_home
 
 RESULTS = Path(__file__).parents[1] / "results"
-SETTINGS = "settings.json"
-PEERS: dict[str, Sequence[Engine]] = {
-    "llama.cpp": llama_cpp.SETTINGS,
-    "ik_llama.cpp": ik_llama_cpp.SETTINGS,
-    "openvino_genai": openvino_genai.SETTINGS,
-    "onnxruntime_genai": onnxruntime_genai.SETTINGS,
+PEERS: dict[str, dict[str, Sequence[Engine]]] = {
+    "native": {
+        "llama.cpp": llama_cpp.SETTINGS,
+        "ik_llama.cpp": ik_llama_cpp.SETTINGS,
+        "openvino_genai": openvino_genai.SETTINGS,
+        "onnxruntime_genai": onnxruntime_genai.SETTINGS,
+    },
+    "avx2": {
+        "llama.cpp": llama_cpp.AVX2_SETTINGS,
+        "ik_llama.cpp": ik_llama_cpp.SETTINGS,
+        "openvino_genai": openvino_genai.AVX2_SETTINGS,
+    },
 }
+"""By instruction set: what the processor has, or AVX2 on whatever processor. The wheel of
+ik_llama.cpp has nothing beyond AVX2 anyway; ONNX Runtime cannot be kept from AVX-512."""
 _SPARE_TEXT_TOKENS = 4096
 """Each round's text begins a little further on."""
 
@@ -65,18 +75,28 @@ class Output:
         return self.folder / f"{self.day}-{self.name}.{suffix}"
 
 
-def chosen_engines(names: str) -> list[Engine]:
-    """All settings of the peers named.
+def chosen_engines(names: str | None, isa: str = "native") -> list[Engine]:
+    """All settings of the peers named, or of all peers.
 
     Raises:
         ValueError: there is no such peer.
     """
+    peers = PEERS[isa]
     engines: list[Engine] = []
-    for name in filter(None, names.split(",")):
-        if name not in PEERS:
-            raise ValueError(f"there is no peer {name!r}: choose from {', '.join(PEERS)}")
-        engines += PEERS[name]
+    for name in filter(None, peers if names is None else names.split(",")):
+        if name not in peers:
+            raise ValueError(f"there is no peer {name!r}: choose from {', '.join(peers)}")
+        engines += peers[name]
     return engines
+
+
+def settings_file(isa: str) -> Path:
+    """Where the best settings are kept, beside the peers."""
+    return default_home() / "peers" / f"settings{_suffix(isa)}.json"
+
+
+def _suffix(isa: str) -> str:
+    return "" if isa == "native" else f"-{isa}"
 
 
 def install(engines: Sequence[Engine]) -> list[Engine]:
@@ -156,15 +176,18 @@ def main() -> None:
     if arguments.list:
         print("\n".join(f"{row.id:<32}{row.goal}" for row in rows))
         return
-    engines = install(chosen_engines(arguments.engines))
-    file = arguments.settings or default_home() / "peers" / SETTINGS
+    if arguments.isa != "native":
+        os.environ["FIRSTWORD_ISA"] = arguments.isa  # of the limits measured here, and of drivers
+    engines = install(chosen_engines(arguments.engines, arguments.isa))
+    file = arguments.settings or settings_file(arguments.isa)
     plan = Plan(arguments.threads, arguments.rounds, progress)
     if arguments.all_settings:
         try_settings(rows, engines, plan.without_limits(), file)
         print(file.read_text(), end="")
         return
     day = arguments.day or f"{datetime.now(UTC):%Y-%m-%d}"
-    out = Output(arguments.out, day, arguments.name, arguments.contenders)
+    name = arguments.name or f"peers{_suffix(arguments.isa)}"
+    out = Output(arguments.out, day, name, arguments.contenders)
     out.folder.mkdir(parents=True, exist_ok=True)
     print(fill_table(rows, engines, plan, Choices.load(file), out))
 
@@ -175,14 +198,15 @@ def parse_arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--rows", default="", help='with commas, as in "1b:*/decode:*,FILE.gguf/prefill:512"')
     add("--models", default="", help="only their rows; of 1b:q4_0 and so on, or the catalogue")
-    add("--engines", default=",".join(PEERS), help=f"peers: {', '.join(PEERS)}")
+    add("--isa", default="native", choices=PEERS, help="hold all engines to an instruction set")
+    add("--engines", help=f"peers, all unless named: {', '.join(PEERS['native'])}")
     add("--rounds", type=int, default=10)
     add("--threads", type=int, default=usable_cores().count)
     add("--all-settings", action="store_true", help="try them, and keep which are the best")
     add("--settings", type=Path, help="file of the best settings; otherwise beside the peers")
     add("--contenders", type=float, default=0.0, help="leave out peers below this share, 0 to 1")
     add("--out", type=Path, default=RESULTS, help="folder of the results")
-    add("--name", default="peers", help="of the results' files, after the day")
+    add("--name", help="of the results' files, after the day (peers, or peers-ISA)")
     add("--day", help="in their names; rows of the same day and name come together (today)")
     add("--list", action="store_true", help="print the rows and do nothing")
     return parser.parse_args()

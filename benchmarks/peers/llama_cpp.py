@@ -10,7 +10,7 @@ import os
 import sys
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.peers.engine import DRIVERS, run
@@ -34,6 +34,34 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True)
+class Build:
+    """One build of the same sources.
+
+    Args:
+        suffix: of its folder's name, and of its driver's.
+        options: for CMake, besides the common ones.
+    """
+
+    suffix: str = ""
+    options: tuple[str, ...] = ()
+
+
+AVX2 = Build(
+    "-avx2",
+    (
+        "-DGGML_NATIVE=OFF",
+        "-DGGML_SSE42=ON",
+        "-DGGML_AVX=ON",
+        "-DGGML_AVX2=ON",
+        "-DGGML_FMA=ON",
+        "-DGGML_F16C=ON",
+        "-DGGML_BMI2=ON",
+    ),
+)
+"""As llama.cpp builds itself on a processor with AVX2 and no more."""
+
+
+@dataclass(frozen=True)
 class LlamaCpp:
     """llama.cpp in one setting.
 
@@ -41,11 +69,13 @@ class LlamaCpp:
         flags: "fa-on" and "fa-off" for flash attention, "no-repack" to leave weights as they are.
         environment: variables of its process.
         home: where it is installed.
+        build: which build of it runs.
     """
 
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     home: Environment = _HOME
+    build: Build = Build()
     name: str = "llama.cpp"
 
     @property
@@ -70,10 +100,11 @@ class LlamaCpp:
         self.home.install()
         source = self.source()
         print(f"building llama.cpp {self.version}", file=sys.stderr)
-        build = str(self.home.folder / "build")
+        build = str(self.libraries.parent)
         cmake, ninja = self.home.program("cmake"), self.home.program("ninja")
         make = f"-DCMAKE_MAKE_PROGRAM={ninja}"
-        run([cmake, "-S", str(source), "-B", build, "-G", "Ninja", make, *_OPTIONS])
+        options = (*_OPTIONS, *self.build.options)
+        run([cmake, "-S", str(source), "-B", build, "-G", "Ninja", make, *options])
         jobs = os.environ.get("LLAMA_CPP_BUILD_JOBS", "2")
         run([cmake, "--build", build, "--parallel", jobs, "--target", *_PROGRAMS], timeout=7200)
 
@@ -91,11 +122,11 @@ class LlamaCpp:
     @property
     def libraries(self) -> Path:
         """Where programs and libraries are, once they are built."""
-        return self.home.folder / "build" / "bin"
+        return self.home.folder / f"build{self.build.suffix}" / "bin"
 
     @property
     def _driver(self) -> Path:
-        return self.home.folder / "drive_llama_cpp"
+        return self.home.folder / f"drive_llama_cpp{self.build.suffix}"
 
     def source(self) -> Path:
         """The sources, downloaded and unpacked once."""
@@ -126,3 +157,5 @@ SETTINGS = (
     LlamaCpp(environment={"GGML_CPU_TILED_MM": "0"}),
 )
 """The usual setting first, then those that are faster on some files and machines."""
+
+AVX2_SETTINGS = tuple(replace(setting, build=AVX2) for setting in SETTINGS)

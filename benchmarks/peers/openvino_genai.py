@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from benchmarks.peers.engine import DRIVERS
 from benchmarks.peers.environment import Environment, Packaged
@@ -19,10 +20,12 @@ class OpenVINOGenAI(Packaged):
 
     Args:
         properties: of its pipeline, as NAME=VALUE.
+        environment: variables of its process.
         home: where it is installed.
     """
 
     properties: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
     release = _RELEASE
     home: Environment = field(default=_HOME, kw_only=True)
     name: str = "OpenVINO GenAI"
@@ -39,7 +42,8 @@ class OpenVINOGenAI(Packaged):
     def open(self, job: Job) -> Session:
         """Load a model."""
         driver = str(DRIVERS / "drive_openvino_genai.py")
-        return Session([str(self.home.python), driver, *job.arguments, *self.properties])
+        command = [str(self.home.python), driver, *job.arguments, *self.properties]
+        return Session(command, self.environment)
 
 
 SETTINGS = (
@@ -50,3 +54,8 @@ SETTINGS = (
     OpenVINOGenAI(("DYNAMIC_QUANTIZATION_GROUP_SIZE=64",)),
 )
 """The usual setting first (keys and values as int8), then those that are faster at times."""
+
+_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "OV_CPU_MAX_ISA": "AVX2"}
+"""The first one bounds the kernels of oneDNN, which do the linear layers, the second OpenVINO's."""
+
+AVX2_SETTINGS = tuple(replace(setting, environment=_AVX2) for setting in SETTINGS)

@@ -129,6 +129,7 @@ void bind_plan(nb::module_& m) {
       .def("run", &run_plan, "sampler"_a, "step"_a, "pages"_a, "vocab_size"_a, "windows"_a,
            "logits"_a, "rows"_a, "strategies"_a, "poll_signals"_a)
       .def("stop", &Plan::stop)
+      .def("clear_stop", &Plan::clear_stop)
       .def("measure", &Plan::measure, "on"_a)
       .def_prop_ro("stage_ns", &Plan::stage_ns)
       .def("floats", &view_floats, "buffer"_a, "rows"_a, "width"_a)

@@ -23,6 +23,14 @@ SampleRow Strategy::complete() const {
   whole.num_bias = static_cast<int64_t>(bias_ids.size());
   whole.allowed = allowed ? allowed->data() : nullptr;
   whole.num_allowed_words = allowed ? static_cast<int64_t>(allowed->size()) : 0;
+  if (penalties) {
+    whole.penalized = penalties->token_ids.data();
+    whole.counts = penalties->counts.data();
+    whole.num_penalized = static_cast<int64_t>(penalties->token_ids.size());
+    whole.repetition = penalties->repetition;
+    whole.frequency = penalties->frequency;
+    whole.presence = penalties->presence;
+  }
   return whole;
 }
 
@@ -77,7 +85,8 @@ std::vector<Outcome> sample(Sampler& sampler, const Array<float, 2>& logits,
 void make_strategy(Strategy* self, double temperature, double top_p, int64_t top_k, uint64_t seed,
                    uint32_t position, uint32_t sample_index, std::vector<int32_t> banned,
                    std::vector<int32_t> bias_ids, std::vector<float> bias,
-                   std::optional<Array<uint32_t, 1>> allowed, int64_t num_candidates) {
+                   std::optional<Array<uint32_t, 1>> allowed, int64_t num_candidates,
+                   std::optional<Penalties> penalties) {
   if (bias_ids.size() != bias.size()) throw std::invalid_argument("one bias for each id");
   SampleRow row = {};
   row.temperature = temperature;
@@ -87,7 +96,14 @@ void make_strategy(Strategy* self, double temperature, double top_p, int64_t top
   row.position = position;
   row.sample_index = sample_index;
   row.num_candidates = num_candidates;
-  new (self) Strategy{row, std::move(banned), std::move(bias_ids), std::move(bias), allowed};
+  new (self) Strategy{row,     std::move(banned),    std::move(bias_ids), std::move(bias),
+                      allowed, std::move(penalties)};
+}
+
+void make_penalties(Penalties* self, Array<int32_t, 1> token_ids, Array<int32_t, 1> counts,
+                    float repetition, float frequency, float presence) {
+  if (token_ids.size() != counts.size()) throw std::invalid_argument("one count for each token");
+  new (self) Penalties{std::move(token_ids), std::move(counts), repetition, frequency, presence};
 }
 
 }  // namespace
@@ -99,10 +115,13 @@ void bind_sample(nb::module_& m) {
       .value("NOTHING_ALLOWED", SampleStatus::kNothingAllowed)
       .value("UNKNOWN_TOKEN", SampleStatus::kUnknownToken)
       .value("MASK_SIZE", SampleStatus::kMaskSize);
+  nb::class_<Penalties>(m, "Penalties")
+      .def("__init__", &make_penalties, nb::kw_only(), "token_ids"_a, "counts"_a, "repetition"_a,
+           "frequency"_a, "presence"_a);
   nb::class_<Strategy>(m, "Strategy")
       .def("__init__", &make_strategy, nb::kw_only(), "temperature"_a, "top_p"_a, "top_k"_a,
            "seed"_a, "position"_a, "sample_index"_a, "banned"_a, "bias_ids"_a, "bias"_a,
-           "allowed"_a.none(), "num_candidates"_a);
+           "allowed"_a.none(), "num_candidates"_a, "penalties"_a.none());
   nb::class_<Outcome>(m, "Outcome")
       .def_prop_ro("status", [](const Outcome& self) { return self.result.status; })
       .def_prop_ro("token", [](const Outcome& self) { return self.result.token; })

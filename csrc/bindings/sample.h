@@ -12,12 +12,19 @@ namespace fw {
 
 using Candidate = std::tuple<int32_t, double, double>;  // id, log probability, probability
 
+// batch.PenaltyTable. Its arrays are Python's own.
+struct Penalties {
+  Array<int32_t, 1> token_ids, counts;
+  float repetition, frequency, presence;
+};
+
 // A row's strategy with its lists.
 struct Strategy {
   SampleRow row;
   std::vector<int32_t> banned, bias_ids;
   std::vector<float> bias;
   std::optional<Array<uint32_t, 1>> allowed;
+  std::optional<Penalties> penalties;
 
   SampleRow complete() const;
 };

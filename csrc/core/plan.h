@@ -168,6 +168,7 @@ class Plan {
   bool run(const StepInput& step, const Poll& poll);
   // Ends the running step soon; any thread may call it.
   void stop() { stop_.store(true, std::memory_order_relaxed); }
+  void clear_stop() { stop_.store(false, std::memory_order_relaxed); }
   // Stages run so far, over all steps.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 

@@ -14,6 +14,7 @@ struct Scratch {
   int32_t correction[8 * 16];  // pairs of int16 that multiply the sums of 16 codes: [8][16 rows]
   float d[8 * 16], dmin[8 * 16];         // [blocks][16 rows]
   float out[2 * kMaxItemTokens * 16];    // [halves][tokens][16 rows]
+  int32_t sums[kTileTokens * 16];        // what Sums keeps in memory
   float values[kSlabColumns * 16];       // float formats: [k][16 rows]
 };
 static_assert(sizeof(Scratch) <= kLinearScratchBytes, "kLinearScratchBytes is too small");

@@ -48,26 +48,40 @@ struct UnpackedNarrow {
   FW_INLINE Floats m(int v) const { return load(scratch->dmin + 16 * b + kLanes * v); }
 };
 
+// What follows the sums of a block: adds them, scaled, to the outputs [T][16 rows] in memory.
+template <Format F, class Source>
+struct NarrowOutputs {
+  static constexpr NarrowLayout kLayout = narrow_layout(F);
+  const Activations& a;
+  const Source& source;
+  int64_t at, stride;
+  float* out;
+
+  template <int V>
+  FW_INLINE void add(int t, const Ints (&sums)[V]) const {
+    const Floats scale = splat(a.d32[at + t * stride]);
+    const Ints total = splat(a.sum32[at + t * stride]);
+    FW_UNROLL for (int v = 0; v < V; ++v) {
+      float* p = out + 16 * t + kLanes * v;
+      Ints exact = sums[v];
+      if constexpr (kLayout.offset != 0) exact = sub(exact, shift_left(total, kLayout.bits - 1));
+      Floats acc = fmadd(mul(source.d(v), scale), to_floats(exact), load(p));
+      if constexpr (kLayout.mins) acc = fmadd(mul(source.m(v), scale), to_floats(total), acc);
+      store(p, acc);
+    }
+  }
+};
+
 // Adds one block to T tokens. at: index of the block's run of activations for the first of them;
 // the next token's is `stride` further.
 template <Format F, int T, class Source>
 FW_INLINE void add_narrow_block(const Activations& a, const Source& source, int64_t at,
-                                int64_t stride, Tile<T>* tile) {
-  constexpr NarrowLayout kLayout = narrow_layout(F);
+                                int64_t stride, Scratch* scratch, float* out) {
   constexpr int V = kHalfVectors;
-  Ints isum[V][T];
-  sum_run<kLayout.bits, V, T>(source.weights(), a.q32 + 32 * at, 32 * stride, isum);
-  FW_UNROLL for (int t = 0; t < T; ++t) {
-    const Floats scale = splat(a.d32[at + t * stride]);
-    const Ints total = splat(a.sum32[at + t * stride]);
-    FW_UNROLL for (int v = 0; v < V; ++v) {
-      Ints exact = isum[v][t];
-      if constexpr (kLayout.offset != 0) exact = sub(exact, shift_left(total, kLayout.bits - 1));
-      Floats acc = fmadd(mul(source.d(v), scale), to_floats(exact), tile->acc[v][t]);
-      if constexpr (kLayout.mins) acc = fmadd(mul(source.m(v), scale), to_floats(total), acc);
-      tile->acc[v][t] = acc;
-    }
-  }
+  hide(out);
+  Sums<V, T> sums(scratch->sums);
+  sum_run<narrow_layout(F).bits, V, T>(source.weights(), a.q32 + 32 * at, 32 * stride, &sums,
+                                       NarrowOutputs<F, Source>{a, source, at, stride, out});
 }
 
 // Adds packed block b to T tokens. t: the first, counted within the item.
@@ -76,15 +90,14 @@ struct NarrowStream {
   const Work& work;
   PackedNarrow<F> source;
   int64_t b;
+  Scratch* scratch;
   float* out;
 
   template <int T>
   FW_INLINE void run(int64_t t) const {
     const int64_t stride = work.k() / 32;
-    Tile<T> tile;
-    tile.load_from(out + 16 * t);
-    add_narrow_block<F, T>(work.a, source, (work.token + t) * stride + b, stride, &tile);
-    tile.store_to(out + 16 * t);
+    const int64_t at = (work.token + t) * stride + b;
+    add_narrow_block<F, T>(work.a, source, at, stride, scratch, out + 16 * t);
   }
 };
 
@@ -96,7 +109,7 @@ inline void stream_narrow(const Work& work, Scratch* scratch) {
   for (int64_t b = 0; b < blocks; ++b, block += kLayout.bytes) {
     for (int64_t h = 0; h < work.halves; ++h) {
       const PackedNarrow<F> source{block, work.half() + h};
-      for_tiles(work.num_tokens, NarrowStream<F>{work, source, b, work.out(h, scratch)});
+      for_tiles(work.num_tokens, NarrowStream<F>{work, source, b, scratch, work.out(h, scratch)});
     }
   }
 }
@@ -119,7 +132,7 @@ inline void unpack_narrow(const uint8_t* block, int64_t half, int64_t blocks, Sc
 template <Format F>
 struct NarrowSweep {
   const Work& work;
-  const Scratch* scratch;
+  Scratch* scratch;
   int64_t first_block, blocks;
   float* out;
 
@@ -128,10 +141,8 @@ struct NarrowSweep {
     const int64_t stride = work.k() / 32;
     const int64_t at = (work.token + t) * stride + first_block;
     for (int64_t b = 0; b < blocks; ++b) {
-      Tile<T> tile;
-      tile.load_from(out + 16 * t);
-      add_narrow_block<F, T>(work.a, UnpackedNarrow{scratch, b}, at + b, stride, &tile);
-      tile.store_to(out + 16 * t);
+      add_narrow_block<F, T>(work.a, UnpackedNarrow{scratch, b}, at + b, stride, scratch,
+                             out + 16 * t);
     }
   }
 };

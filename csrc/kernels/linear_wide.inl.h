@@ -155,34 +155,34 @@ FW_INLINE void correction_sums(const int16_t* sums, int64_t stride, const int32_
 // activations for the first of them; the next token's is `stride` further.
 template <Format F, int T, class Source>
 FW_INLINE void add_wide_block(const Activations& a, const Source& source, int64_t at,
-                              int64_t stride, const Scratch* scratch, Tile<T>* tile) {
+                              int64_t stride, Scratch* scratch, float* out) {
   constexpr WideLayout kLayout = wide_layout(F);
   constexpr int V = kHalfVectors;
-  Ints isum[V][T], total[V][T];
-  FW_UNROLL for (int v = 0; v < V; ++v) {
-    FW_UNROLL for (int t = 0; t < T; ++t) isum[v][t] = zero_ints();
-  }
+  Sums<V, T> sums(scratch->sums);
+  sums.clear();
   for (int64_t j = 0; j < 8; ++j) {
     source.prefetch_next(j);
     const int32_t* scale = scratch->scale + 16 * kLayout.groups * j;
     add_scaled_run<kLayout.bits, V, T>(source.weights(j), a.q256 + 256 * at + 32 * j, 256 * stride,
-                                       scale, isum);
+                                       scale, &sums);
   }
+  Ints total[V][T];
   if constexpr (kLayout.mins || kLayout.offset != 0) {
     correction_sums<T>(a.sum256 + 16 * at, 16 * stride, scratch->correction, total);
   }
   FW_UNROLL for (int t = 0; t < T; ++t) {
     const Floats scale = splat(a.d256[at + t * stride]);
     FW_UNROLL for (int v = 0; v < V; ++v) {
-      Ints exact = isum[v][t];
+      float* p = out + 16 * t + kLanes * v;
+      Ints exact = sums.get(v, t);
       if constexpr (kLayout.offset != 0) {
         exact = sub(exact, shift_left(total[v][t], kLayout.bits - 1));
       }
-      Floats acc = fmadd(mul(source.d(v), scale), to_floats(exact), tile->acc[v][t]);
+      Floats acc = fmadd(mul(source.d(v), scale), to_floats(exact), load(p));
       if constexpr (kLayout.mins) {
         acc = fnmadd(mul(source.dmin(v), scale), to_floats(total[v][t]), acc);
       }
-      tile->acc[v][t] = acc;
+      store(p, acc);
     }
   }
 }
@@ -192,17 +192,15 @@ template <Format F, class Source>
 struct WideSweep {
   const Work& work;
   Source source;
-  const Scratch* scratch;
+  Scratch* scratch;
   int64_t b;
   float* out;
 
   template <int T>
   FW_INLINE void run(int64_t t) const {
     const int64_t stride = work.k() / 256;
-    Tile<T> tile;
-    tile.load_from(out + 16 * t);
-    add_wide_block<F, T>(work.a, source, (work.token + t) * stride + b, stride, scratch, &tile);
-    tile.store_to(out + 16 * t);
+    const int64_t at = (work.token + t) * stride + b;
+    add_wide_block<F, T>(work.a, source, at, stride, scratch, out + 16 * t);
   }
 };
 

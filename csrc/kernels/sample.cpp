@@ -109,6 +109,9 @@ class Sampler {
     for (int64_t i = 0; i < row_.num_banned; ++i) {
       if (!known(row_.banned[i], result)) return false;
     }
+    for (int64_t i = 0; i < row_.num_penalized; ++i) {
+      if (!known(row_.penalized[i], result)) return false;
+    }
     if (row_.allowed && row_.num_allowed_words != divide_up(n_, 32)) {
       fail(result, SampleStatus::kMaskSize);
       return false;
@@ -116,15 +119,16 @@ class Sampler {
     return true;
   }
 
-  // Bias, bans and the allowed tokens, on a copy if there are any.
+  // Bias, penalties, bans and the allowed tokens, on a copy if there are any.
   bool alter(SampleResult& result) {
     altered_ = model_;
     altered_max_ = model_max_;
-    if (!row_.num_bias && !row_.num_banned && !row_.allowed) return true;
+    if (!row_.num_bias && !row_.num_penalized && !row_.num_banned && !row_.allowed) return true;
     if (!check_row(result)) return false;
     float* altered = s_.altered;
     std::copy(model_, model_ + n_, altered);
     for (int64_t i = 0; i < row_.num_bias; ++i) altered[row_.bias_ids[i]] += row_.bias[i];
+    penalize(altered);
     for (int64_t i = 0; i < row_.num_banned; ++i) altered[row_.banned[i]] = -kInfinity;
     if (row_.allowed) keep_allowed(altered);
     kernels_.row_maxima(altered, n_, s_.maxima);
@@ -133,6 +137,18 @@ class Sampler {
     if (altered_max_ != -kInfinity) return true;
     fail(result, SampleStatus::kNothingAllowed);
     return false;
+  }
+
+  // The operations of processors.penalize, one after the other.
+  void penalize(float* altered) const {
+    const float repetition = std::max(row_.repetition, kSmallest);
+    for (int64_t i = 0; i < row_.num_penalized; ++i) {
+      float& logit = altered[row_.penalized[i]];
+      logit = logit > 0 ? logit / repetition : logit * repetition;
+      logit -= row_.frequency * static_cast<float>(row_.counts[i]);
+      logit -= row_.presence;
+      logit = std::min(logit, kLargest);
+    }
   }
 
   void keep_allowed(float* altered) const {
@@ -308,7 +324,7 @@ class Sampler {
   const SampleRow& row_;
   Scratch s_;
   const float* model_ = nullptr;    // [n] without NaN and +inf
-  const float* altered_ = nullptr;  // [n] with bias, bans and mask
+  const float* altered_ = nullptr;  // [n] with bias, penalties, bans and mask
   float model_max_ = 0, altered_max_ = 0;
   Weights weights_;
   double mass_ = 0;

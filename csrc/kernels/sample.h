@@ -56,13 +56,17 @@ struct SampleRow {
   const uint32_t* allowed;  // bit i % 32 of word i / 32; null: all
   int64_t num_allowed_words;
   int64_t num_candidates;  // wanted
+  const int32_t* penalized;  // tokens that have occurred, each once
+  const int32_t* counts;     // how often
+  int64_t num_penalized;
+  float repetition, frequency, presence;  // batch.PenaltyTable
 };
 
 enum class SampleStatus : int32_t {
   kOk,
   kNoFiniteLogit,   // every logit is NaN or infinite
   kNothingAllowed,  // bias, bans and mask leave no token
-  kUnknownToken,    // a banned or biased id is outside the vocabulary: `token`
+  kUnknownToken,    // a banned, biased or penalized id is outside the vocabulary: `token`
   kMaskSize,        // num_allowed_words is not ceil(V / 32)
 };
 

@@ -14,6 +14,7 @@ namespace fw {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr float kSmallest = std::numeric_limits<float>::min();  // no weight but 0 is below
 
 inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }

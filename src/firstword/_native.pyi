@@ -152,6 +152,7 @@ class Plan:
         poll_signals: bool,
     ) -> tuple[list[Outcome], float] | None: ...
     def stop(self) -> None: ...
+    def clear_stop(self) -> None: ...
     def measure(self, on: bool) -> None: ...
     @property
     def stage_ns(self) -> list[int]: ...
@@ -168,6 +169,17 @@ class SampleStatus(Enum):
     UNKNOWN_TOKEN = 3
     MASK_SIZE = 4
 
+class Penalties:
+    def __init__(
+        self,
+        *,
+        token_ids: NDArray[np.int32],
+        counts: NDArray[np.int32],
+        repetition: float,
+        frequency: float,
+        presence: float,
+    ) -> None: ...
+
 class Strategy:
     def __init__(
         self,
@@ -183,6 +195,7 @@ class Strategy:
         bias: Sequence[float],
         allowed: NDArray[np.uint32] | None,
         num_candidates: int,
+        penalties: Penalties | None,
     ) -> None: ...
 
 class Outcome:

@@ -70,6 +70,25 @@ class ForwardBatch:
         return slice(int(self.query_start_loc[sequence]), int(self.query_start_loc[sequence + 1]))
 
 
+@dataclass(frozen=True, eq=False)
+class PenaltyTable:
+    """What is taken off the logits of tokens that have occurred.
+
+    Args:
+        token_ids: [K] the tokens, each once.
+        counts: [K] how often each has occurred, at least 1.
+        repetition: divides positive logits and multiplies the others, above 0; 1 for none.
+        frequency: taken off a logit as often as its token has occurred.
+        presence: taken off a logit once.
+    """
+
+    token_ids: Int32Array
+    counts: Int32Array
+    repetition: float = 1.0
+    frequency: float = 0.0
+    presence: float = 0.0
+
+
 @dataclass(frozen=True)
 class SamplingRow:
     """How one logits row becomes a token.
@@ -83,6 +102,7 @@ class SamplingRow:
         sample_index: which of a request's n samples this is.
         banned_token_ids: never sampled (end tokens before min_tokens).
         logit_bias: added to the logits, by token id.
+        penalties: what is taken off tokens that have occurred; None for nothing.
         allowed_tokens: [ceil(V / 32)] bitmask of the tokens allowed, or None for all.
         num_top_logprobs: candidates wanted back with the token.
         want_logits: the whole row is wanted back.
@@ -96,6 +116,7 @@ class SamplingRow:
     sample_index: int = 0
     banned_token_ids: tuple[int, ...] = ()
     logit_bias: tuple[tuple[int, float], ...] = ()
+    penalties: PenaltyTable | None = None
     allowed_tokens: NDArray[np.uint32] | None = None
     num_top_logprobs: int = 0
     want_logits: bool = False
@@ -156,9 +177,12 @@ class StepResult:
         forward_ms: milliseconds in the model.
         sampling_ms: milliseconds from logits to tokens.
         native_ms: milliseconds of both that compiled code ran; None where there is none.
+        gap_ms: milliseconds that compiled code stood still before it, where the step had been
+            submitted while the one before ran; None elsewhere.
     """
 
     sampled: tuple[SampledToken | SamplingError, ...]
     forward_ms: float = 0.0
     sampling_ms: float = 0.0
     native_ms: float | None = None
+    gap_ms: float | None = None

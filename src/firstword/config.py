@@ -269,9 +269,14 @@ class EngineConfig:
         max_model_len: context in tokens, prompt and output together; None: the model's own.
         max_num_seqs: sequences in one step, >= 1.
         max_num_batched_tokens: positions in one step, >= 1: the token cap of a step.
-        step_time_budget_ms: predicted milliseconds that one step may take; None: only the token
-            cap limits it.
-        kv_memory_bytes: bytes of the KV pool; None: sized from the machine.
+        step_time_budget_ms: predicted milliseconds that one step may take; None: so much that
+            running answers come at an even pace while prompts are read.
+        max_queued_requests: sequences that may wait, >= 1; a named key has half of it at most.
+        max_queued_tokens: tokens that may wait to be computed, >= 1; None: eight times what the
+            KV pool holds.
+        memory_bytes: bytes of the whole process: weights, KV pool, scratch and a reserve; None:
+            sized from the machine.
+        kv_memory_bytes: bytes of the KV pool; None: what is left of `memory_bytes`.
         kv_dtype: type of the stored keys and values.
         enable_kv_cache: False recomputes every position at every step, to show what a cache saves.
         enable_prefix_caching: share and reuse blocks between requests.
@@ -285,6 +290,9 @@ class EngineConfig:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     step_time_budget_ms: float | None = None
+    max_queued_requests: int = 512
+    max_queued_tokens: int | None = None
+    memory_bytes: int | None = None
     kv_memory_bytes: int | None = None
     kv_dtype: KVDtype = "float16"
     enable_kv_cache: bool = True
@@ -295,16 +303,16 @@ class EngineConfig:
     debug: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "max_num_batched_tokens"):
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_queued_requests"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        for name in ("max_queued_tokens", "memory_bytes", "kv_memory_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}: it must be at least 1, or None")
         if self.kv_dtype not in get_args(KVDtype):
             raise ConfigError(
                 f"kv_dtype is {self.kv_dtype!r}: it must be one of {', '.join(get_args(KVDtype))}"
-            )
-        if self.kv_memory_bytes is not None and self.kv_memory_bytes < 1:
-            raise ConfigError(
-                f"kv_memory_bytes is {self.kv_memory_bytes}: it must be at least 1, or None"
             )
         if self.seed is not None and not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}: it must be from 0 to 2**64 - 1, or None")

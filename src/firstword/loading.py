@@ -19,13 +19,13 @@ from firstword.engine.binding import Binding, Numerics, bind, choose_numerics
 from firstword.engine.calibration import nominal_step_time
 from firstword.engine.engine import Engine, EngineModel
 from firstword.engine.messages import EngineInfo
-from firstword.engine.step import StepTime
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops.cost import Cost, CostOps, planned_batch, step_cost
-from firstword.plan.hardware import usable_cores, usable_memory
-from firstword.plan.memory import PoolPlan, PoolRequest, plan_pool
+from firstword.plan.hardware import process_memory, usable_cores, usable_memory
+from firstword.plan.memory import PoolPlan, PoolRequest, ProcessBudget, plan_pool
+from firstword.text.grammar import GrammarCompiler
 from firstword.text.tokenizer import Tokenizer
 from firstword.text.vocabulary_cache import open_tokenizer
 from firstword.trace import events
@@ -125,7 +125,7 @@ def load_model(
     bound = _bind(file.checkpoint, options, num_threads)
     engine = Engine(
         bound.binding.new_runner(bound.pool.num_blocks),
-        _engine_model(file, bound, options.config),
+        _engine_model(file, bound),
         options.config,
         recorder=recorder,
     )
@@ -157,6 +157,7 @@ def engine_info(loaded: LoadedModel) -> EngineInfo:
         num_threads=loaded.num_threads,
         fingerprint=loaded.file.checkpoint.fingerprint,
         notices=loaded.notices,
+        memory_summary=loaded.pool.summary,
     )
 
 
@@ -192,18 +193,29 @@ def _bind(checkpoint: Checkpoint, options: LoadOptions, num_threads: int) -> _Bo
     binding = bind(checkpoint, spec, config, numerics, num_threads)
     if binding.unpacks_later:
         _warm_up(binding, spec)
-    pool = plan_pool(
-        spec,
-        PoolRequest(
-            model_context=checkpoint.config.max_position_embeddings,
-            max_model_len=config.max_model_len,
-            max_num_seqs=config.max_num_seqs,
-            num_step_tokens=config.max_num_batched_tokens,
-            memory_bytes=config.kv_memory_bytes,
-            free_bytes=max(usable_memory().num_bytes - binding.reserved_bytes, 0),
-        ),
-    )
+    pool = plan_pool(spec, _pool_request(checkpoint, config, binding.reserved_bytes))
     return _Bound(spec, pool, binding, notice)
+
+
+def _pool_request(checkpoint: Checkpoint, config: EngineConfig, promised: int) -> PoolRequest:
+    """What the KV pool is wanted for, and the memory for it, `promised` bytes being spoken for."""
+    usable = usable_memory()
+    reason, pool_bytes = usable.reason, config.kv_memory_bytes
+    if config.memory_bytes is not None:
+        left = ProcessBudget(config.memory_bytes, process_memory(), promised).pool_bytes()
+        reason = f"of a memory of {config.memory_bytes:,} bytes"
+        pool_bytes = left if pool_bytes is None else min(left, pool_bytes)
+    elif pool_bytes is not None:
+        reason = "as asked"
+    return PoolRequest(
+        model_context=checkpoint.config.max_position_embeddings,
+        max_model_len=config.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        num_step_tokens=config.max_num_batched_tokens,
+        memory_bytes=pool_bytes,
+        free_bytes=max(usable.num_bytes - promised, 0),
+        reason=reason,
+    )
 
 
 def _warm_up(binding: Binding, spec: KVCacheSpec) -> None:
@@ -215,7 +227,7 @@ def _warm_up(binding: Binding, spec: KVCacheSpec) -> None:
     runner.collect(runner.submit(StepInput(batch, (SamplingRow(temperature=0),))))
 
 
-def _engine_model(file: ModelFile, bound: _Bound, engine_config: EngineConfig) -> EngineModel:
+def _engine_model(file: ModelFile, bound: _Bound) -> EngineModel:
     @cache  # made when a step's cost is first asked for: not all runs do
     def cost_model() -> Callable[[ForwardBatch], Cost]:
         ops = CostOps()
@@ -226,7 +238,6 @@ def _engine_model(file: ModelFile, bound: _Bound, engine_config: EngineConfig) -
     def cost_of(batch: ForwardBatch) -> Cost:
         return cost_model()(batch)
 
-    has_time_budget = engine_config.step_time_budget_ms is not None
     return EngineModel(
         vocab_size=file.checkpoint.config.vocab_size,
         max_model_len=bound.pool.max_model_len,
@@ -235,9 +246,8 @@ def _engine_model(file: ModelFile, bound: _Bound, engine_config: EngineConfig) -
         kv=bound.spec,
         num_blocks=bound.pool.num_blocks,
         cost_of=cost_of,
-        step_time=(
-            nominal_step_time(cost_of, len(bound.spec.groups)) if has_time_budget else StepTime()
-        ),
+        step_time=nominal_step_time(cost_of, len(bound.spec.groups)),
+        compile_grammar=GrammarCompiler(file.tokenizer, file.checkpoint.config.vocab_size).compile,
     )
 
 

@@ -19,7 +19,11 @@ class Fixed:
     def submit(self, step: StepInput) -> int:
         return 7
 
+    runs_ahead = False
+
     def stop(self) -> None: ...
+
+    def drop(self) -> None: ...
 
     def collect(self, handle: int) -> StepResult:
         assert handle == 7

@@ -107,6 +107,7 @@ class WatchingRunner:
 
     inner: Runner
     seen: Observation
+    runs_ahead: bool = False  # it remembers one step's positions
     _positions: list[int | None] = field(default_factory=list)
 
     def submit(self, step: StepInput) -> int:
@@ -124,6 +125,10 @@ class WatchingRunner:
     def stop(self) -> None:
         """Pass it on."""
         self.inner.stop()
+
+    def drop(self) -> None:
+        """Pass it on."""
+        self.inner.drop()
 
     def collect(self, handle: int) -> StepResult:
         """Keep the hashes."""

@@ -42,6 +42,9 @@ class SuccessorRunner:
     broken: frozenset[int] = frozenset()
     stop: Callable[[], None] = lambda: None
     steps: list[StepInput] = field(default_factory=list)
+    runs_ahead: bool = False
+
+    def drop(self) -> None: ...
 
     def submit(self, step: StepInput) -> int:
         self.before(step)

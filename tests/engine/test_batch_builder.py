@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from firstword.batch import CopySpan
 from firstword.engine.batch_builder import build_batch, build_step
 from firstword.engine.request import Request, Sequence
-from firstword.engine.step import ScheduledSequence, SchedulerOutput
+from firstword.engine.sequence_sampling import SequenceSampling
+from firstword.engine.step import ScheduledSequence, SchedulerOutput, load_of
 from firstword.kvcache.manager import BlockCopy
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
 from firstword.sampling.params import SamplingParams
@@ -17,10 +16,8 @@ from tests.fakes import Driver, full_group, sliding_group, state_group
 Tables = tuple[tuple[int, ...], ...]
 
 
-def sequence(name: str, prompt: range, n: int = 1, **limits: int) -> Sequence:
-    request = Request(name, tuple(prompt), max_tokens=8, n=n, stop_token_ids=frozenset({3, 2}))
-    request.min_tokens = limits.get("min_tokens", 0)
-    return request.sequences[0]
+def sequence(name: str, prompt: range, n: int = 1) -> Sequence:
+    return Request(name, tuple(prompt), max_tokens=8, n=n).sequences[0]
 
 
 def item(
@@ -30,7 +27,7 @@ def item(
 
 
 def output(*items: ScheduledSequence, copies: tuple[BlockCopy, ...] = ()) -> SchedulerOutput:
-    return SchedulerOutput(1, 0.0, items, copies, (), (), sum(i.num_tokens for i in items), 0.0)
+    return SchedulerOutput(1, 0.0, items, copies, (), (), load_of(items), 0.0)
 
 
 def spec(*groups: KVGroup) -> KVCacheSpec:
@@ -92,11 +89,18 @@ def test_copies_are_passed_on_in_order() -> None:
     assert batch.block_copies == (CopySpan(1, 2, 3), CopySpan(4, 5, 4))
 
 
+def sampling_of(owner: Sequence, params: SamplingParams) -> list[SequenceSampling]:
+    return [SequenceSampling(sample, params) for sample in owner.request.sequences]
+
+
 def test_several_samples_start_from_one_row() -> None:
     first = item(sequence("a", range(5), n=3), 0, 5, ((0, 1),), samples=(0, 1, 2))
     second = item(sequence("b", range(2)), 1, 1, ((2,),), samples=(0,))
-    params = {"a": SamplingParams(seed=5, n=3), "b": SamplingParams(seed=6)}
-    step = build_step(output(first, second), spec(full_group()), params)
+    sampling = {
+        "a": sampling_of(first.sequence, SamplingParams(seed=5, n=3)),
+        "b": sampling_of(second.sequence, SamplingParams(seed=6)),
+    }
+    step = build_step(output(first, second), spec(full_group()), sampling)
     assert step.batch.logits_indices.tolist() == [4, 4, 4, 5]
     assert [(r.seed, r.sample_index, r.position) for r in step.sampling] == [
         (5, 0, 5),
@@ -106,33 +110,13 @@ def test_several_samples_start_from_one_row() -> None:
     ]
 
 
-def test_a_row_carries_the_strategy() -> None:
-    params = SamplingParams(
-        temperature=0.5, top_k=7, top_p=0.25, seed=2**64 - 1, logit_bias={9: -1, 4: 2}, logprobs=3
-    )
-    one = output(item(sequence("a", range(5)), 4, 1, ((0, 1),), samples=(0,)))
-    row = build_step(one, spec(full_group()), {"a": params}).sampling[0]
-    assert (row.temperature, row.top_k, row.top_p) == (0.5, 7, 0.25)
-    assert row.seed == 2**64 - 1
-    assert row.logit_bias == ((4, 2.0), (9, -1.0))
-    assert row.banned_token_ids == ()
-    assert row.num_top_logprobs == 3
-    for wanted, expected in ((2, 3), (5, 5)):
-        again = build_step(one, spec(full_group()), {"a": params}, num_candidates=wanted)
-        assert again.sampling[0].num_top_logprobs == expected
-    plain = build_step(one, spec(full_group()), {"a": replace(params, logprobs=None)})
-    assert plain.sampling[0].num_top_logprobs == 0
-
-
-def test_end_tokens_are_banned_until_min_tokens() -> None:
-    owner = sequence("a", range(5), min_tokens=2)
-    banned = []
-    for _ in range(4):
-        one = output(item(owner, owner.num_tokens - 1, 1, ((0, 1, 2),), samples=(0,)))
-        step = build_step(one, spec(full_group()), {"a": SamplingParams(seed=1)})
-        banned.append(step.sampling[0].banned_token_ids)
-        owner.token_ids.append(9)
-    assert banned == [(2, 3), (2, 3), (), ()]
+def test_every_row_asks_for_enough_candidates() -> None:
+    owner = sequence("a", range(5))
+    one = output(item(owner, 4, 1, ((0, 1),), samples=(0,)))
+    sampling = {"a": sampling_of(owner, SamplingParams(seed=1, logprobs=3))}
+    for wanted, expected in ((0, 3), (2, 3), (5, 5)):
+        step = build_step(one, spec(full_group()), sampling, num_candidates=wanted)
+        assert step.sampling[0].num_top_logprobs == expected
 
 
 def test_what_a_scheduler_makes_is_consistent() -> None:

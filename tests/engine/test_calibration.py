@@ -7,43 +7,38 @@ import pytest
 from firstword.batch import ForwardBatch
 from firstword.config import EngineConfig
 from firstword.engine.calibration import Calibration, nominal_step_time
-from firstword.engine.step import StepTime
+from firstword.engine.step import StepLoad, StepTime
 from firstword.models.registry import build_model
 from firstword.ops.cost import Cost, CostOps, step_cost
 from firstword.sampling.params import SamplingParams
 from tests.harness import Model, answer
 from tests.weights.tiny_gguf import write_tiny_llama
 
-TRUE = StepTime(ms_per_step=8.0, ms_per_token=0.5, ms_per_token_context=0.001)
-NOMINAL = StepTime(ms_per_step=1.0, ms_per_token=1.0, ms_per_token_context=0.002)
-
-
-def whole(step_time: StepTime, num_tokens: int, start: int) -> float:
-    return step_time.ms_per_step + step_time.predict(num_tokens, start)
+TRUE = StepTime(ms_per_step=8.0, ms_per_token=0.5, ms_per_token_context=0.001, ms_per_sample=2)
+NOMINAL = StepTime(ms_per_step=1.0, ms_per_token=1.0, ms_per_token_context=0.002, ms_per_sample=1)
+LOADS = (StepLoad(1, 100, 1), StepLoad(256, 256 * 257 // 2, 0), StepLoad(40, 9000, 8))
 
 
 def test_predictions_come_to_what_is_measured() -> None:
     calibration = Calibration(NOMINAL)
-    for i in range(200):
-        num_tokens, start = (1, 100) if i % 2 else (256, 0)
-        predicted = whole(calibration.step_time, num_tokens, start)
-        calibration.observe(num_tokens, predicted, whole(TRUE, num_tokens, start))
-    for num_tokens, start in ((1, 100), (256, 0), (100, 300)):
-        expected = whole(TRUE, num_tokens, start)
-        assert whole(calibration.step_time, num_tokens, start) == pytest.approx(expected, rel=0.05)
+    for i in range(600):
+        load = LOADS[i % len(LOADS)]
+        calibration.observe(load, TRUE.total(load))
+    for load in (*LOADS, StepLoad(100, 30_000, 1)):
+        assert calibration.step_time.total(load) == pytest.approx(TRUE.total(load), rel=0.1)
 
 
 def test_one_slow_step_moves_little() -> None:
     calibration = Calibration(NOMINAL)
-    predicted = whole(NOMINAL, 1, 10)
-    calibration.observe(1, predicted, 1000 * predicted)
-    assert whole(calibration.step_time, 1, 10) < 2 * predicted
+    load = StepLoad(1, 11, 1)
+    predicted = NOMINAL.total(load)
+    calibration.observe(load, 1000 * predicted)
+    assert predicted < calibration.step_time.total(load) < 2 * predicted
 
 
 def test_nothing_predicted_is_no_reason_to_fail() -> None:
     calibration = Calibration(StepTime())
-    calibration.observe(1, 0.0, 5.0)
-    calibration.observe(100, 0.0, 5.0)
+    calibration.observe(StepLoad(1, 1, 1), 5.0)
     assert calibration.step_time == StepTime()
 
 
@@ -64,6 +59,7 @@ def test_the_nominal_prediction_has_the_shape_of_the_models_cost(tmp_path: Path)
     per_layer = 2 * 64 * (64 + 2 * 32 + 64 + 3 * 96)
     assert nominal.ms_per_token * 20e6 == pytest.approx(layers * per_layer, rel=0.2)
     assert nominal.ms_per_step > 0
+    assert nominal.ms_per_sample * 20e6 == pytest.approx(2 * 64 * model.config.vocab_size, rel=0.1)
 
 
 def test_a_time_budget_changes_the_chunks_but_not_the_tokens(tmp_path: Path) -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from math import inf
 
-from firstword.engine.policy import Budget, by_standing, place_in_line, preemption_reason
+from firstword.engine.policy import (
+    LEAST_STRETCH,
+    MOST_STRETCH,
+    Budget,
+    by_standing,
+    preemption_reason,
+    stretch,
+)
 from firstword.engine.request import Request, Sequence
 from firstword.engine.step import StepTime
 from firstword.kvcache.manager import KVCacheManager
@@ -30,58 +37,80 @@ def budget_of(
 
 def test_a_sequence_alone_gets_all() -> None:
     sequence = sequence_of("a", 100)
-    assert budget_of(64).share_out([sequence], others_wait=False) == {sequence: 64}
+    assert budget_of(64).share_out([sequence]) == {sequence: 64}
 
 
-def test_one_token_behind_comes_first() -> None:
-    long, decoding = sequence_of("a", 100), sequence_of("b", 30)
+def test_those_that_decode_are_taken_off_first() -> None:
+    decoding = sequence_of("b", 30)
     decoding.num_computed_tokens = 29
-    sizes = budget_of(64).share_out([long, decoding], others_wait=False)
-    assert sizes == {long: 63, decoding: 1}
+    budget = budget_of(64, ms=10, step_time=StepTime(1, 2, 0, ms_per_sample=0.5))
+    assert budget.serve_decodes([decoding]) == 2.5
+    assert (budget.num_tokens, budget.ms) == (63, 7.5)
 
 
-def test_half_is_left_for_those_behind() -> None:
+def test_alike_ones_are_served_one_after_the_other() -> None:
     sequences = [sequence_of(name, 100, arrival=i) for i, name in enumerate("abc")]
-    sizes = budget_of(67).share_out(sequences, others_wait=False)
-    assert list(sizes.values()) == [32, 17, 18]
-    assert list(budget_of(67).share_out(sequences, others_wait=True).values()) == [32, 17, 9]
+    assert list(budget_of(67).share_out(sequences).values()) == [65, 1, 1]
+
+
+def test_half_is_left_for_a_much_shorter_one_behind() -> None:
+    long, short = sequence_of("a", 100), sequence_of("b", 40)
+    assert budget_of(64).share_out([long, short]) == {long: 31, short: 33}
+    budget = budget_of(64)
+    budget.shortest_waiting = 10
+    assert budget.share_out([long]) == {long: 32}
+    budget = budget_of(64)
+    budget.shortest_waiting = 50
+    assert budget.share_out([long]) == {long: 64}
 
 
 def test_what_one_does_not_need_goes_to_the_next() -> None:
     short, long = sequence_of("a", 3), sequence_of("b", 100, arrival=1)
-    assert budget_of(64).share_out([short, long], others_wait=False) == {short: 3, long: 61}
+    assert budget_of(64).share_out([short, long]) == {short: 3, long: 61}
 
 
-def test_a_share_is_no_smaller_than_a_block() -> None:
-    first, second = sequence_of("a", 100), sequence_of("b", 100, arrival=1)
-    assert budget_of(6).share_out([first, second], others_wait=False) == {first: 4, second: 2}
+def test_half_is_no_smaller_than_a_block() -> None:
+    first, second = sequence_of("a", 100), sequence_of("b", 10, arrival=1)
+    assert budget_of(6).share_out([first, second]) == {first: 4, second: 2}
 
 
 def test_everybody_gets_a_token_however_small_the_budget() -> None:
     sequences = [sequence_of(str(i), 100, arrival=i) for i in range(8)]
-    sizes = budget_of(8, ms=-5, step_time=StepTime(ms_per_token=1)).share_out(sequences, True)
+    sizes = budget_of(8, ms=-5, step_time=StepTime(ms_per_token=1)).share_out(sequences)
     assert set(sizes.values()) == {1}
 
 
 def test_time_limits_a_chunk() -> None:
     cost = StepTime(ms_per_token=1)
     sequence = sequence_of("a", 100)
-    assert budget_of(64, ms=10, step_time=cost).share_out([sequence], False) == {sequence: 10}
-    assert budget_of(64, ms=10, step_time=cost).share_out([sequence], True) == {sequence: 5}
+    assert budget_of(64, ms=10, step_time=cost).share_out([sequence]) == {sequence: 10}
+
+
+def test_a_key_that_is_owed_may_take_more_time() -> None:
+    owed, other = sequence_of("a", 100, key="owed"), sequence_of("b", 100, key="other")
+    budget = budget_of(64, ms=10, step_time=StepTime(ms_per_token=1))
+    budget.owed_key, budget.owed_ms = "owed", 30
+    assert budget.share_out([owed, other]) == {owed: 30, other: 1}
+
+
+def test_what_is_given_back_can_be_spent_again() -> None:
+    budget = budget_of(64, ms=10, step_time=StepTime(ms_per_token=1))
+    budget.spend(8, 5)
+    assert (budget.num_tokens, budget.ms) == (56, 2)
+    budget.give_back(8, 5)
+    assert (budget.num_tokens, budget.ms) == (64, 10)
 
 
 def test_a_chunk_ends_at_a_checkpoint() -> None:
     budget = budget_of(64, full_group(0), state_group(1, 8))
     sequence = sequence_of("a", 100)
-    assert budget.chunk(sequence, 3, num_behind=0, contended=False) == 5
+    assert budget.chunk(sequence, 3, num_behind=0, shortest=inf) == 5
 
 
-def test_the_line_is_by_priority_then_by_preemption_then_by_arrival() -> None:
-    late, early = sequence_of("a", arrival=2), sequence_of("b", arrival=1)
-    urgent, resumed = sequence_of("c", priority=1, arrival=9), sequence_of("d", arrival=8)
-    resumed.preempt()
-    line = sorted([late, early, urgent, resumed], key=place_in_line)
-    assert line == [urgent, resumed, early, late]
+def test_a_step_is_stretched_by_those_who_wait_within_bounds() -> None:
+    assert stretch(8, 1) == LEAST_STRETCH
+    assert stretch(1, 2) == 1 + 2 * (LEAST_STRETCH - 1)
+    assert stretch(1, 100) == MOST_STRETCH
 
 
 def test_the_lowest_priority_yields_first() -> None:

@@ -156,7 +156,7 @@ def test_the_native_runner_knows_the_tokens_of_the_step_before(native: Model) ->
     runner.collect(runner.submit(two_sequences(5, 9)))
     handle = runner.submit(two_sequences(-1, -2))
     assert ids(runner.collect(handle)) == by_name
-    with pytest.raises(KeyError):
+    with pytest.raises(IndexError):
         runner.collect(handle)
 
 

@@ -131,7 +131,7 @@ def test_a_step_must_end_before_the_next_begins() -> None:
     with pytest.raises(AssertionError, match="not been updated"):
         driver.scheduler.schedule()
     driver.update(output)
-    with pytest.raises(AssertionError, match="not the step under way"):
+    with pytest.raises(AssertionError, match="step under way"):
         driver.scheduler.update(output, {})
 
 

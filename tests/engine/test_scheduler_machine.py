@@ -70,6 +70,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         super().__init__()
         self.requests: list[Request] = []
         self.output: SchedulerOutput | None = None
+        self.ahead: SchedulerOutput | None = None
         self.lengths: dict[Sequence, int] = {}
 
     @initialize(driver=drivers())
@@ -116,11 +117,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requests.append(request)
 
     @precondition(lambda self: self.output is None)
-    @rule(count=st.integers(1, 12))
-    def run_steps(self, count: int) -> None:
+    @rule(count=st.integers(1, 12), runs_ahead=st.booleans())
+    def run_steps(self, count: int, runs_ahead: bool) -> None:
         for _ in range(count):
-            self.schedule()
+            if self.output is None:
+                self.schedule()
+            if runs_ahead and self.output is not None:
+                self.schedule_ahead()
             self.update()
+        self.update()
 
     @precondition(lambda self: self.output is None)
     @rule()
@@ -132,6 +137,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         if self.output is not None:
             self.check_step(self.output)
 
+    @precondition(lambda self: self.output is not None and self.ahead is None)
+    @rule()
+    def schedule_ahead(self) -> None:
+        """Begin one more step before the tokens of the first are known."""
+        assert self.output is not None
+        self.ahead = self.driver.scheduler.schedule_ahead()
+        if self.ahead is not None:
+            before = {item.sequence: item for item in self.output.scheduled}
+            for item in self.ahead.scheduled:
+                assert item.start == before[item.sequence].start + before[item.sequence].num_tokens
+                assert item.num_tokens == 1
+
     @precondition(lambda self: self.output is not None)
     @rule()
     def update(self) -> None:
@@ -140,7 +157,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         sampled = self.driver.runner.run(self.output)
         for done in self.driver.scheduler.update(self.output, sampled):
             assert done.sequence.token_ids[-1] == done.token_id
-        self.output = None
+        self.output, self.ahead = self.ahead, None
         self.check_progress()
 
     @precondition(lambda self: self.output is not None)
@@ -148,11 +165,14 @@ class SchedulerMachine(RuleBasedStateMachine):
     def fail(self, has_written: bool) -> None:
         """The step is interrupted, before or after it has written something."""
         assert self.output is not None
+        outputs = [self.output] if self.ahead is None else [self.output, self.ahead]
         if has_written:
-            self.driver.runner.run(self.output)
-        output, self.output = self.output, None
+            for output in outputs:
+                self.driver.runner.run(output)
+        output, self.output, self.ahead = self.output, None, None
         counts = {s: s.num_preemptions for r in self.requests for s in r.sequences}
-        self.driver.scheduler.discard(output)
+        for failed in reversed(outputs):
+            self.driver.scheduler.discard(failed)
         assert counts == {s: s.num_preemptions for s in counts}
         self.check_kept(output)
 
@@ -173,7 +193,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             else:
                 assert item.sequence.num_computed_tokens == item.start
                 tables = self.driver.manager.block_tables(item.sequence)
-                assert tables == item.block_tables
+                for table, before in zip(tables, item.block_tables, strict=True):
+                    assert table[: len(before)] == before
 
     @precondition(lambda self: self.requests)
     @rule(which=st.integers(0, 50))
@@ -228,6 +249,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if not hasattr(self, "driver"):
             return
         driver = self.driver
+        self.update()
         self.update()
         for _ in range(MAX_STEPS):
             if not driver.scheduler.has_work:

@@ -192,3 +192,16 @@ def test_a_stopped_step_costs_those_that_ran_before_nothing() -> None:
     assert [s.num_preemptions for s in (long.sequences[0], new.sequences[0])] == [0, 0]
     driver.run()
     driver.check_outputs(long, new)
+
+
+def test_a_preemption_that_leads_to_no_step_is_reported_with_the_next() -> None:
+    driver = Driver(num_blocks=3)
+    request = Request("a", prompt(10), 2, n=2)
+    driver.scheduler.add(request)
+    driver.step()
+    driver.scheduler.finish(request.sequences[0], "stop")
+    taken = driver.manager.pool.allocate()  # somebody else has a block for a while
+    assert driver.scheduler.schedule() is None
+    driver.manager.pool.release(taken)
+    output = driver.step()
+    assert [p.sequence for p in output.preemptions] == [request.sequences[1]]

@@ -134,7 +134,7 @@ def test_the_tail_of_a_chain_is_evicted_first_in_every_group() -> None:
     manager = manager_of(full_group(0), full_group(1), num_blocks=8)
     manager.free(admit(manager, TOKENS, 16))
     admit(manager, [1, 2, 3], 3)
-    assert manager.num_evicted == 2
+    assert manager.pool.num_evicted == 2
     assert manager.match_prefix(FakeSequence([*TOKENS, 1])).num_tokens == 12
 
 
@@ -143,7 +143,7 @@ def test_without_prefix_caching_nothing_is_kept() -> None:
     manager.free(admit(manager, TOKENS, 8))
     assert manager.match_prefix(FakeSequence(TOKENS)) == PrefixHit()
     admit(manager, TOKENS, 16)
-    assert manager.num_evicted == 0
+    assert manager.pool.num_evicted == 0
 
 
 def test_a_sliding_group_gives_back_what_its_window_leaves_behind() -> None:

@@ -109,6 +109,12 @@ class SampleRow(ctypes.Structure):
         ("allowed", c_void_p),
         ("num_allowed_words", c_int64),
         ("num_candidates", c_int64),
+        ("penalized", c_void_p),
+        ("counts", c_void_p),
+        ("num_penalized", c_int64),
+        ("repetition", c_float),
+        ("frequency", c_float),
+        ("presence", c_float),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firstword.batch import Candidate, Float32Array, SampledToken, SamplingRow
+from firstword.batch import Candidate, Float32Array, PenaltyTable, SampledToken, SamplingRow
 from firstword.errors import SamplingError
 from firstword.sampling.rng import uniform
 from firstword.sampling.sampler import sample_row
@@ -50,13 +50,18 @@ def native_row(row: SamplingRow) -> tuple[SampleRow, list[np.ndarray[Any, Any]]]
     bias = np.array([value for _, value in row.logit_bias], np.float32)
     mask = row.allowed_tokens
     allowed = None if mask is None else np.ascontiguousarray(mask, np.uint32)
+    none = np.zeros(0, np.int32)
+    penalties = row.penalties or PenaltyTable(none, none)
     words = 0 if allowed is None else len(allowed)
     native = SampleRow(
         row.temperature, row.top_p, row.top_k, row.seed, row.position, row.sample_index,
         pointer(banned), len(banned), pointer(ids), pointer(bias), len(ids),
         None if allowed is None else pointer(allowed), words, row.num_top_logprobs,
+        pointer(penalties.token_ids), pointer(penalties.counts), len(penalties.counts),
+        penalties.repetition, penalties.frequency, penalties.presence,
     )  # fmt: skip
-    return native, [banned, ids, bias, *([] if allowed is None else [allowed])]
+    kept = [banned, ids, bias, penalties.token_ids, penalties.counts]
+    return native, [*kept, *([] if allowed is None else [allowed])]
 
 
 def sample(
@@ -149,8 +154,20 @@ class Rows:
                 if rng.random() < 0.2
                 else ()
             ),
+            penalties=self.penalties(vocab_size) if rng.random() < 0.3 else None,
             allowed_tokens=mask,
             num_top_logprobs=int(rng.choice([0, 1, 5, 50])),
+        )
+
+    def penalties(self, vocab_size: int) -> PenaltyTable:
+        rng = self.rng
+        size = int(rng.integers(0, min(vocab_size, 2000) + 1))
+        return PenaltyTable(
+            token_ids=rng.choice(vocab_size, size, replace=False).astype(np.int32),
+            counts=rng.integers(1, 2**24 + 9, size, dtype=np.int32),
+            repetition=float(rng.choice([1, 1.3, 0.5, 1e-300, 10])),
+            frequency=float(rng.choice([0, 0.1, -2])),
+            presence=float(rng.choice([0, 0.7, -1.9])),
         )
 
 
@@ -210,6 +227,11 @@ def test_rows_that_cannot_be_sampled_say_why(kernels: Kernels, isa: Isa) -> None
         (finite, SamplingRow(banned_token_ids=(70,)), Failure(Status.UNKNOWN_TOKEN, 70)),
         (finite, SamplingRow(banned_token_ids=(-1,)), Failure(Status.UNKNOWN_TOKEN, -1)),
         (finite, SamplingRow(logit_bias=((2**30, 1.0),)), Failure(Status.UNKNOWN_TOKEN, 2**30)),
+        (
+            finite,
+            SamplingRow(penalties=PenaltyTable(np.array([3, 71], np.int32), np.ones(2, np.int32))),
+            Failure(Status.UNKNOWN_TOKEN, 71),
+        ),
         (
             finite,
             SamplingRow(allowed_tokens=np.ones(2, np.uint32)),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from firstword.plan import hardware
-from firstword.plan.hardware import processor_name, usable_cores, usable_memory
+from firstword.plan.hardware import process_memory, processor_name, usable_cores, usable_memory
 
 
 @pytest.fixture
@@ -90,3 +90,15 @@ def test_the_processor_is_named_by_itself_or_by_its_kind(
     assert processor_name(machine) == "some64"
     write(machine / "proc/cpuinfo", "processor\t: 0\nmodel name\t: Some  CPU @ 2 GHz\n")
     assert processor_name(machine) == "Some CPU @ 2 GHz"
+
+
+def test_the_memory_of_this_process_is_its_own_pages(tmp_path: Path) -> None:
+    status = tmp_path / "proc/self/status"
+    status.parent.mkdir(parents=True)
+    status.write_text("Name:\tpython\nVmRSS:\t  900 kB\nRssAnon:\t     300 kB\n")
+    assert process_memory(tmp_path) == 300 * 1024
+    assert process_memory() > 2**20
+
+
+def test_without_proc_the_peak_is_taken(tmp_path: Path) -> None:
+    assert process_memory(tmp_path) > 2**20

@@ -6,7 +6,7 @@ import pytest
 
 from firstword.errors import CapacityError
 from firstword.kvcache.spec import KVCacheSpec, KVGroup, split_evenly
-from firstword.plan.memory import PoolRequest, plan_pool
+from firstword.plan.memory import RESERVE_BYTES, PoolRequest, ProcessBudget, plan_pool
 
 FULL = KVCacheSpec((KVGroup("full", "full", (0, 1), num_kv_heads=2, head_dim=64),))
 MIXED = KVCacheSpec(
@@ -69,3 +69,24 @@ def test_the_longest_context_of_mixed_groups_fits_and_one_more_block_does_not() 
 
 def test_asking_for_more_than_the_model_has_gives_the_models_own() -> None:
     assert plan_pool(FULL, replace(REQUEST, max_model_len=10**6)).max_model_len == 8192
+
+
+def test_the_pool_gets_what_the_budget_leaves() -> None:
+    budget = ProcessBudget(RESERVE_BYTES + 1_000, taken_bytes=300, promised_bytes=200)
+    assert budget.pool_bytes() == 500
+
+
+def test_a_budget_without_room_is_refused_with_the_least_that_would_do() -> None:
+    budget = ProcessBudget(1_000, taken_bytes=300, promised_bytes=800)
+    with pytest.raises(CapacityError, match=f"give more than {RESERVE_BYTES + 1_100:,} bytes"):
+        budget.pool_bytes()
+
+
+def test_the_summary_says_how_many_users_fit_and_why() -> None:
+    memory = FULL.page_bytes * 128 * 6  # six users of 4,096 tokens
+    plan = plan_pool(FULL, replace(REQUEST, max_num_seqs=64, memory_bytes=memory, reason="so"))
+    assert plan.summary == (
+        "keys and values: 25 MB (so), room for 6 users of 4,096 tokens, or 3 users of 8,192 tokens"
+    )
+    one = plan_pool(FULL, replace(REQUEST, max_model_len=100, max_num_seqs=1))
+    assert one.summary.endswith("room for 1 user of 100 tokens")

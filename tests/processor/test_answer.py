@@ -23,7 +23,17 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def token(token_id: int, index: int = 0, finish_reason: str | None = None) -> SequenceOutput:
-    return SequenceOutput("it", index, token_id, -1.0, (), finish_reason, None, probability=0.25)
+    return SequenceOutput(
+        "it",
+        index,
+        token_id,
+        -1.0,
+        (),
+        finish_reason,
+        None,
+        probability=0.25,
+        ended_by_token=finish_reason == "stop",
+    )
 
 
 def answer_of(

@@ -152,8 +152,13 @@ class _FailingRunner:
     def submit(self, step: StepInput) -> int:
         return self.inner.submit(step)
 
+    runs_ahead = False
+
     def stop(self) -> None:
         self.inner.stop()
+
+    def drop(self) -> None:
+        self.inner.drop()
 
     def collect(self, handle: int) -> StepResult:
         result = self.inner.collect(handle)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from firstword.errors import ConfigError
-from firstword.sampling.params import SamplingParams
+from firstword.sampling.params import Grammar, SamplingParams
 
 NAN, INF = math.nan, math.inf
 
@@ -37,6 +37,11 @@ def test_defaults_are_the_models_own_distribution() -> None:
         {"max_tokens": 5, "min_tokens": 5},
         {"logprobs": 50},
         {"logit_bias": {0: -100, 5: 100.0, 7: -INF}},
+        {"presence_penalty": -2, "frequency_penalty": 2.0},
+        {"repetition_penalty": 10},
+        {"repetition_penalty": 1e-300},
+        {"penalty_scope": "all"},
+        {"grammar": Grammar("json_object")},
     ],
 )
 def test_limits_themselves_are_accepted(values: dict[str, Any]) -> None:
@@ -59,6 +64,11 @@ def test_limits_themselves_are_accepted(values: dict[str, Any]) -> None:
         ("skip_special_tokens", "True or False", [0, 1, None]),
         ("stop", "string", ["", [""], ["a", 3], [b"x"], 5, None]),
         ("stop_token_ids", "list of token ids|of at least 0", [[-1], [1.0], [True], "12", 7, None]),
+        ("presence_penalty", "from -2 to 2", [-2.1, 2.1, NAN, INF, True, "1", None]),
+        ("frequency_penalty", "from -2 to 2", [-2.1, 2.1, NAN, INF, True, "1", None]),
+        ("repetition_penalty", "above 0 and at most 10", [0, -1, 10.1, NAN, INF, True, "1", None]),
+        ("penalty_scope", "'output' or 'all'", ["prompt", "", None, 1]),
+        ("grammar", "a Grammar or None", ["json", {}, 1]),
         ("logprobs", "from 0 to 50", [-1, 51, 5.0, True, NAN]),
         (
             "logit_bias",
@@ -127,6 +137,23 @@ def test_an_unknown_preset_is_answered_with_the_nearest() -> None:
             SamplingParams(temperature=0, logit_bias={1: 2.0, 2: 1.0}),
             "bias on 2 tokens, then greedy: the largest logit",
         ),
+        (
+            SamplingParams(
+                logit_bias={1: 2.0},
+                repetition_penalty=1.1,
+                frequency_penalty=0.5,
+                presence_penalty=-1,
+                penalty_scope="all",
+                temperature=0,
+            ),
+            "bias on 1 token, then repetition penalty 1.1, then frequency penalty 0.5, then "
+            "presence penalty -1 (the prompt counts), then greedy: the largest logit",
+        ),
+        (
+            SamplingParams(frequency_penalty=0.5, grammar=Grammar("regex", "a+")),
+            "only what the regular expression allows, then frequency penalty 0.5, then "
+            "temperature 1",
+        ),
     ],
 )
 def test_strategy_in_words(params: SamplingParams, words: str) -> None:
@@ -142,8 +169,26 @@ def test_token_ids_outside_the_vocabulary_are_refused() -> None:
         SamplingParams(logit_bias={7: 1.0}).check_vocabulary(7)
 
 
+def test_penalties_and_grammars_name_no_tokens_of_a_vocabulary() -> None:
+    params = SamplingParams(
+        presence_penalty=2, repetition_penalty=2, grammar=Grammar("choice", '["a"]')
+    )
+    params.check_vocabulary(1)
+
+
+@pytest.mark.parametrize("name", ["presence_penalty", "frequency_penalty", "repetition_penalty"])
+def test_any_one_penalty_counts(name: str) -> None:
+    assert SamplingParams(**{name: 0.5}).has_penalties  # type: ignore[arg-type]
+    assert not SamplingParams(penalty_scope="all").has_penalties
+
+
+def test_a_grammar_of_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ConfigError, match="grammar kind is 'gbnf': it must be one of json_schema"):
+        Grammar("gbnf")  # type: ignore[arg-type]
+
+
 def test_equal_hashable_and_sendable_to_another_process() -> None:
-    params = SamplingParams(logit_bias={1: 2.0}, stop=("x",))
+    params = SamplingParams(logit_bias={1: 2.0}, stop=("x",), grammar=Grammar("json_schema", "{}"))
     same = pickle.loads(pickle.dumps(params))
     assert same == params
     assert hash(same) == hash(params)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firstword.batch import Float32Array
+from firstword.batch import Float32Array, PenaltyTable
 from firstword.sampling import processors
 
 INF = np.inf
@@ -21,6 +21,24 @@ def test_bias_is_added_in_single_precision() -> None:
     logits = _array([1, 2, 3])
     processors.add_bias(logits, [(0, 0.1), (2, -INF), (0, 0.1)])
     assert logits.tolist() == [np.float32(1) + np.float32(0.1) + np.float32(0.1), 2, -INF]
+
+
+def test_penalties_by_their_definition() -> None:
+    logits = _array([2, -2, 0, 5, -INF, 1])
+    table = PenaltyTable(
+        np.array([3, 0, 1, 2, 4], np.int32), np.array([1, 2, 3, 1, 9], np.int32), 2.0, 0.25, 0.5
+    )
+    processors.penalize(logits, table)
+    assert logits.tolist() == [1 - 0.5 - 0.5, -4 - 0.75 - 0.5, -0.75, 2.5 - 0.75, -INF, 1]
+
+
+def test_penalties_never_leave_a_number_that_is_none() -> None:
+    logits = _array([3e38, -3e38, 0, -INF])
+    ids = np.arange(4, dtype=np.int32)
+    processors.penalize(logits, PenaltyTable(ids, np.ones(4, np.int32), 1e-300, -2.0, -2.0))
+    assert not np.isnan(logits).any()
+    assert logits[0] == np.finfo(np.float32).max
+    assert logits[3] == -INF
 
 
 def test_bans() -> None:

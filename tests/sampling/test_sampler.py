@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firstword.batch import Float32Array, SampledToken, SamplingRow
+from firstword.batch import Float32Array, PenaltyTable, SampledToken, SamplingRow
 from firstword.errors import SamplingError
 from firstword.sampling.rng import MAX_SEED, uniform
 from firstword.sampling.sampler import sample, sample_each, sample_row
@@ -171,6 +171,22 @@ def test_same_seed_same_token_and_other_seeds_other_tokens() -> None:
     rows = [SamplingRow(seed=s, position=p, sample_index=n)
             for s in (0, 2**32, MAX_SEED) for p in (0, 1) for n in (0, 1)]  # fmt: skip
     assert len({sample_row(logits, row).uniform for row in rows}) == len(rows)
+
+
+def test_the_order_is_bias_penalties_bans_and_mask() -> None:
+    ids, counts = np.array([0, 1], np.int32), np.ones(2, np.int32)
+    table = PenaltyTable(ids, counts, repetition=2.0, presence=1.0)
+    logits = np.array([4, 3, 2.5], np.float32)
+    greedy = SamplingRow(temperature=0, penalties=table)
+    assert sample_row(logits, greedy).token_id == 2
+    # Halved with its bias: 4 + 8 -> 6 - 1; the bias alone added afterwards would be 2 - 1 + 8.
+    low = replace(greedy, logit_bias=((0, 8.0), (2, 3.0)))
+    assert sample_row(logits, low).token_id == 2
+    encouraged = PenaltyTable(ids, counts, presence=-100.0)
+    row = replace(greedy, penalties=encouraged, banned_token_ids=(0,))
+    assert sample_row(logits, row).token_id == 1
+    allowed = np.array([0b100], np.uint32)
+    assert sample_row(logits, replace(row, allowed_tokens=allowed)).token_id == 2
 
 
 def test_a_row_does_not_depend_on_the_other_rows() -> None:

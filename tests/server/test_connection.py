@@ -25,7 +25,7 @@ def talk_to(talk: Talk, max_bytes: int = 1000, seconds: float = 30.0) -> None:
 
     async def session() -> None:
         config = uvicorn.Config(
-            hello,  # type: ignore[arg-type]
+            hello,
             http=bounded(max_bytes, seconds),
             ws="none",
             lifespan="off",

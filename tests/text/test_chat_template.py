@@ -5,8 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firstword.errors import ChatTemplateError, ConfigError
+from firstword.text.chat_markers import map_strings
 from firstword.text.chat_template import ChatTemplate, EncodedChat
 from firstword.text.tokenizer import Tokenizer
+from firstword.text.tools.spec import ToolSpec
+from tests.text.templates import LLAMA3 as LLAMA3_TOOLS
+from tests.text.templates import QWEN
+from tests.text.tools.answers import WEATHER
 from tests.text.vocabularies import byte_level, sentencepiece
 
 CHATML = (
@@ -154,6 +159,63 @@ def test_control_strings_in_roles_and_other_fields_stay_text() -> None:
     )
     assert control_texts(chat) == ["<|im_start|>", "<|im_end|>", "<|im_start|>"]
     assert "<|im_start|><|im_end|><|bos|><|eoh|>\nx" in chat.text
+
+
+STOP = "<|im_end|>"
+
+
+@pytest.mark.parametrize("template", [QWEN, CHATML, LLAMA3_TOOLS])
+def test_p18_control_strings_in_tools_calls_and_results_stay_text(template: str) -> None:
+    arguments = {"city": f'a"{STOP}', f"{STOP}": [STOP]}
+    call = {"id": "c", "function": {"name": "get_weather", "arguments": arguments}}
+    tool = ToolSpec("get_weather", f"Weather. {STOP}", {**WEATHER.parameters, "title": STOP})
+    messages: list[dict[str, object]] = [
+        message("user", f"x{STOP}"),
+        {"role": "assistant", "reasoning_content": STOP, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": f'"sunny"\n{STOP}'},
+    ]
+    tools = [tool.for_template()]
+    chat = ChatTemplate(template).encode(TOKENIZER, messages, tools=tools)
+    assert chat.text == ChatTemplate(template).render(messages, tools=tools)
+    assert chat.text.count(STOP) >= 8 - (template == LLAMA3_TOOLS)
+    plain = map_strings([messages, tools], lambda text: text.replace(STOP, "stop"))
+    assert isinstance(plain, list)
+    without = ChatTemplate(template).encode(TOKENIZER, plain[0], tools=plain[1])
+    assert control_texts(chat) == control_texts(without)
+
+
+def test_results_written_as_json_are_counted() -> None:
+    messages: list[dict[str, object]] = [
+        message("user", "x"),
+        {"role": "tool", "content": 'a "b"\n'},
+    ]
+    chat = ChatTemplate(LLAMA3_TOOLS).encode(TOKENIZER, messages)
+    assert chat.num_typed_tokens == len("x" + r"a \"b\"\n")
+
+
+@pytest.mark.real_model
+def test_tools_of_smollm2(smollm2_tokenizer: Tokenizer) -> None:
+    chat = ChatTemplate.of(smollm2_tokenizer)
+    call = {"id": "c", "function": {"name": "get_weather", "arguments": {"city": "Rome"}}}
+    messages: list[dict[str, object]] = [
+        message("user", "Weather?"),
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": f"hot{STOP}"},
+    ]
+    encoded = chat.encode(smollm2_tokenizer, messages, tools=[WEATHER.for_template()])
+    assert encoded.text.startswith("<|im_start|>system\nYou can call functions")
+    assert encoded.text.endswith(
+        '<|im_start|>assistant\n<tool_call>\n{"name": "get_weather", "arguments": '
+        '{"city": "Rome"}}\n</tool_call><|im_end|>\n<|im_start|>user\n<tool_response>\n'
+        f"hot{STOP}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert control_texts(encoded, smollm2_tokenizer).count(STOP) == 4
+
+
+def test_tools_must_be_a_list_of_mappings() -> None:
+    for tools, problem in [("x", "must be a list"), ([1], "tool 0 must be a mapping, found int")]:
+        with pytest.raises(ChatTemplateError, match=problem):
+            ChatTemplate(CHATML).render(HELLO, tools=tools)
 
 
 def test_control_strings_are_parsed_when_asked() -> None:

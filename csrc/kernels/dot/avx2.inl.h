@@ -17,6 +17,8 @@ constexpr int32_t kSignedOffset = 0;
 // Pins a value to a register at this point. Without it the compiler turns chains of integer
 // additions into trees, which need more registers than there are.
 FW_INLINE void keep(Ints& value) { asm("" : "+x"(value)); }
+// Hides where outputs are, so that they stay in memory from block to block.
+FW_INLINE void hide(float*& p) { asm("" : "+r"(p)); }
 
 FW_INLINE Floats zero_floats() { return _mm256_setzero_ps(); }
 FW_INLINE Ints zero_ints() { return _mm256_setzero_si256(); }
@@ -71,35 +73,91 @@ FW_INLINE Ints splat_group(const int8_t* a) {
   return _mm256_set1_epi32(word);
 }
 
-// isum[v][t] += scale[v] times the products of k-groups first .. first + groups - 1. kDepth
-// products of pairs are summed in 16 bits: one is at most 2 x 127 x the largest code, so 8, 4 and 2
-// of them fit for up to 4, 5 and 6 bits; 2 and 3 bits have a scale for every 4. scale: pairs of
-// equal 16-bit integers.
-template <int kBits, int V, int T, class Weights>
-FW_INLINE void add_groups(const Weights& w, int first, int groups, const int8_t* a, int64_t stride,
-                          const Ints (&scale)[V], Ints (&isum)[V][T]) {
-  constexpr int kDepth = kBits == 4 ? 8 : (kBits == 6 ? 2 : 4);
-  FW_UNROLL for (int start = first; start < first + groups; start += kDepth) {
-    Ints pairs[V][T];
-    FW_UNROLL for (int g = start; g < start + kDepth; ++g) {
-      Ints weights[V];
-      FW_UNROLL for (int v = 0; v < V; ++v) weights[v] = w.codes(v, g);
-      FW_UNROLL for (int t = 0; t < T; ++t) {
-        const Ints group = splat_group(a + t * stride + 4 * g);
-        FW_UNROLL for (int v = 0; v < V; ++v) {
-          const Ints product = _mm256_maddubs_epi16(weights[v], group);
-          pairs[v][t] = g == start ? product : _mm256_add_epi16(pairs[v][t], product);
-          keep(pairs[v][t]);
-        }
-      }
+// Sums of 32-bit integers of V row vectors for T tokens. From 3 tokens on they wait in memory,
+// [T][16 rows]: the registers are for the sums of 16 bits.
+template <int V, int T>
+struct Sums {
+  static constexpr bool kInMemory = T > 2;
+  int32_t* memory;
+  Ints value[kInMemory ? 1 : V][kInMemory ? 1 : T];
+
+  FW_INLINE explicit Sums(int32_t* place) : memory(place) {}
+  FW_INLINE Ints get(int v, int t) const {
+    if constexpr (!kInMemory) return value[v][t];
+    return load(static_cast<const void*>(memory + 16 * t + kLanes * v));
+  }
+  FW_INLINE void set(int v, int t, Ints sum) {
+    if constexpr (kInMemory) {
+      store(memory + 16 * t + kLanes * v, sum);
+    } else {
+      value[v][t] = sum;
     }
+  }
+  FW_INLINE void add_to(int v, int t, Ints value) { set(v, t, add(get(v, t), value)); }
+  FW_INLINE void clear() {
     FW_UNROLL for (int t = 0; t < T; ++t) {
+      FW_UNROLL for (int v = 0; v < V; ++v) set(v, t, zero_ints());
+    }
+  }
+  // The compiler would have them in registers, and then spill them, as far as it can follow.
+  FW_INLINE void stay_in_memory() {
+    if constexpr (kInMemory) asm("" : "+r"(memory));
+  }
+};
+
+// Products of pairs that are summed in 16 bits: one is at most 2 x 127 x the largest code, so 8,
+// 4 and 2 of them fit for up to 4, 5 and 6 bits.
+constexpr int sum_depth(int bits) { return bits == 6 ? 2 : (bits == 5 ? 4 : 8); }
+
+// Sums in 16 bits of k-groups 0 .. 7 (4 bits) or first .. first + 3, for all tokens.
+template <int kGroups, int V, int T, class Weights>
+FW_INLINE void sum_pairs(const Weights& w, int first, const int8_t* a, int64_t stride,
+                         Ints (&pairs)[V][T]) {
+  FW_UNROLL for (int g = first; g < first + kGroups; ++g) {
+    Ints weights[V];
+    FW_UNROLL for (int v = 0; v < V; ++v) weights[v] = w.codes(v, g);
+    FW_UNROLL for (int t = 0; t < T; ++t) {
+      const Ints group = splat_group(a + t * stride + 4 * g);
       FW_UNROLL for (int v = 0; v < V; ++v) {
-        isum[v][t] = add(isum[v][t], _mm256_madd_epi16(pairs[v][t], scale[v]));
+        const Ints product = _mm256_maddubs_epi16(weights[v], group);
+        pairs[v][t] = g == first ? product : _mm256_add_epi16(pairs[v][t], product);
+        keep(pairs[v][t]);
       }
     }
   }
 }
+
+// 4 k-groups of one or two row vectors, which stay in registers while tokens pass.
+template <int kBits, int V>
+struct FourGroups {
+  Ints weights[4][V];
+
+  template <class Weights>
+  FW_INLINE FourGroups(const Weights& w, int first) {
+    FW_UNROLL for (int g = 0; g < 4; ++g) {
+      FW_UNROLL for (int v = 0; v < V; ++v) weights[g][v] = w.codes(v, first + g);
+    }
+  }
+  // sums[v] = scale[v] times the products with one token's activations.
+  FW_INLINE void multiply(const int8_t* a, const Ints (&scale)[V], Ints (&sums)[V]) const {
+    constexpr int kDepth = sum_depth(kBits) < 4 ? sum_depth(kBits) : 4;
+    FW_UNROLL for (int start = 0; start < 4; start += kDepth) {
+      Ints pairs[V];
+      FW_UNROLL for (int g = start; g < start + kDepth; ++g) {
+        const Ints group = splat_group(a + 4 * g);
+        FW_UNROLL for (int v = 0; v < V; ++v) {
+          const Ints product = _mm256_maddubs_epi16(weights[g][v], group);
+          pairs[v] = g == start ? product : _mm256_add_epi16(pairs[v], product);
+        }
+      }
+      FW_UNROLL for (int v = 0; v < V; ++v) {
+        const Ints scaled = _mm256_madd_epi16(pairs[v], scale[v]);
+        sums[v] = start == 0 ? scaled : add(sums[v], scaled);
+        keep(sums[v]);
+      }
+    }
+  }
+};
 
 // isum[v][t] += scale[v] times the products of a run. Signed 8-bit codes: |w| times a with the sign
 // of w. One product of pairs fills 16 bits.
@@ -116,44 +174,89 @@ FW_INLINE void add_signed_groups(const Weights& w, const int8_t* a, int64_t stri
       const Ints group = splat_group(a + t * stride + 4 * g);
       FW_UNROLL for (int v = 0; v < V; ++v) {
         const Ints pairs = _mm256_maddubs_epi16(magnitudes[v], _mm256_sign_epi8(group, weights[v]));
-        isum[v][t] = add(isum[v][t], _mm256_madd_epi16(pairs, scale[v]));
+        const Ints scaled = _mm256_madd_epi16(pairs, scale[v]);
+        isum[v][t] = g == 0 ? scaled : add(isum[v][t], scaled);
         keep(isum[v][t]);
       }
     }
   }
 }
 
-// Plain sums over a run of 32 columns.
-template <int kBits, int V, int T, class Weights>
-FW_INLINE void sum_run(const Weights& w, const int8_t* a, int64_t stride, Ints (&isum)[V][T]) {
-  FW_UNROLL for (int t = 0; t < T; ++t) {
-    FW_UNROLL for (int v = 0; v < V; ++v) isum[v][t] = zero_ints();
-  }
+// Calls outputs.add(t, sums) with the plain sums over a run of 32 columns of each token's rows.
+template <int kBits, int V, int T, class Weights, class Outputs>
+FW_INLINE void sum_run(const Weights& w, const int8_t* a, int64_t stride, Sums<V, T>* parts,
+                       const Outputs& outputs) {
   Ints ones[V];
   FW_UNROLL for (int v = 0; v < V; ++v) ones[v] = _mm256_set1_epi16(1);
+  if constexpr (sum_depth(kBits) < 8) {
+    const FourGroups<kBits, V> first(w, 0);
+    FW_UNROLL for (int t = 0; t < T; ++t) {
+      Ints sums[V];
+      first.multiply(a + t * stride, ones, sums);
+      FW_UNROLL for (int v = 0; v < V; ++v) parts->set(v, t, sums[v]);
+    }
+    parts->stay_in_memory();
+    const FourGroups<kBits, V> second(w, 4);
+    FW_UNROLL for (int t = 0; t < T; ++t) {
+      Ints sums[V];
+      second.multiply(a + t * stride + 16, ones, sums);
+      FW_UNROLL for (int v = 0; v < V; ++v) sums[v] = add(sums[v], parts->get(v, t));
+      outputs.add(t, sums);
+    }
+    return;
+  }
+  Ints all[V][T];
   if constexpr (kBits == 8) {
-    add_signed_groups<V, T>(w, a, stride, ones, isum);
+    add_signed_groups<V, T>(w, a, stride, ones, all);
   } else {
-    add_groups<kBits, V, T>(w, 0, 8, a, stride, ones, isum);
+    sum_pairs<8, V, T>(w, 0, a, stride, all);
+  }
+  FW_UNROLL for (int t = 0; t < T; ++t) {
+    Ints sums[V];
+    FW_UNROLL for (int v = 0; v < V; ++v) {
+      sums[v] = kBits == 8 ? all[v][t] : _mm256_madd_epi16(all[v][t], ones[v]);
+    }
+    outputs.add(t, sums);
   }
 }
 
-// isum += sums over a run of 32 columns, times the scales of its one (4, 5 and 8 bits) or two (2, 3
-// and 6 bits) groups. scale: pairs of equal 16-bit integers, [groups][16 rows].
+// sums += those over a run of 32 columns, times the scales of its one (4, 5 and 8 bits) or two (2,
+// 3 and 6 bits) groups. scale: pairs of equal 16-bit integers, [groups][16 rows].
 template <int kBits, int V, int T, class Weights>
 FW_INLINE void add_scaled_run(const Weights& w, const int8_t* a, int64_t stride,
-                              const int32_t* scale, Ints (&isum)[V][T]) {
+                              const int32_t* scale, Sums<V, T>* sums) {
   constexpr bool kTwo = kBits == 2 || kBits == 3 || kBits == 6;
-  constexpr int kSpan = kTwo ? 4 : 8;  // k-groups that share a scale
-  FW_UNROLL for (int first = 0; first < 8; first += kSpan) {
-    Ints scales[V];
-    FW_UNROLL for (int v = 0; v < V; ++v) {
-      scales[v] = load(static_cast<const void*>(scale + 16 * (first / kSpan) + kLanes * v));
-    }
+  sums->stay_in_memory();
+  Ints scales[V];
+  FW_UNROLL for (int v = 0; v < V; ++v) {
+    scales[v] = load(static_cast<const void*>(scale + kLanes * v));
+  }
+  if constexpr (kBits == 8 || kBits == 4) {
+    Ints all[V][T];
     if constexpr (kBits == 8) {
-      add_signed_groups<V, T>(w, a, stride, scales, isum);
+      add_signed_groups<V, T>(w, a, stride, scales, all);
     } else {
-      add_groups<kBits, V, T>(w, first, kSpan, a, stride, scales, isum);
+      sum_pairs<8, V, T>(w, 0, a, stride, all);
+    }
+    FW_UNROLL for (int t = 0; t < T; ++t) {
+      FW_UNROLL for (int v = 0; v < V; ++v) {
+        sums->add_to(v, t, kBits == 8 ? all[v][t] : _mm256_madd_epi16(all[v][t], scales[v]));
+      }
+    }
+    return;
+  }
+  FW_UNROLL for (int first = 0; first < 8; first += 4) {
+    if (kTwo && first == 4) {
+      FW_UNROLL for (int v = 0; v < V; ++v) {
+        scales[v] = load(static_cast<const void*>(scale + 16 + kLanes * v));
+      }
+    }
+    sums->stay_in_memory();
+    const FourGroups<kBits, V> four(w, first);
+    FW_UNROLL for (int t = 0; t < T; ++t) {
+      Ints part[V];
+      four.multiply(a + t * stride + 4 * first, scales, part);
+      FW_UNROLL for (int v = 0; v < V; ++v) sums->add_to(v, t, part[v]);
     }
   }
 }

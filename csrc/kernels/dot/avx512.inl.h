@@ -15,6 +15,8 @@ constexpr int32_t kSignedOffset = 128;
 
 // Pins a value to a register at this point.
 FW_INLINE void keep(Ints& value) { asm("" : "+v"(value)); }
+// Outputs may stay in registers from block to block: there are enough.
+FW_INLINE void hide(float*&) {}
 
 FW_INLINE Floats zero_floats() { return _mm512_setzero_ps(); }
 FW_INLINE Ints zero_ints() { return _mm512_setzero_si512(); }
@@ -70,52 +72,66 @@ FW_INLINE Ints splat_group(const int8_t* a) {
   return _mm512_set1_epi32(word);
 }
 
-// isum[v][t] += products of k-groups first .. first + groups - 1, in 32 bits from the start.
+// Sums of 32-bit integers of V row vectors for T tokens, in registers.
+template <int V, int T>
+struct Sums {
+  Ints value[V][T];
+
+  FW_INLINE explicit Sums(int32_t*) {}
+  FW_INLINE Ints get(int v, int t) const { return value[v][t]; }
+  FW_INLINE void clear() {
+    FW_UNROLL for (int t = 0; t < T; ++t) {
+      FW_UNROLL for (int v = 0; v < V; ++v) value[v][t] = zero_ints();
+    }
+  }
+};
+
+// sums += products of k-groups first .. first + groups - 1, in 32 bits from the start.
 template <int V, int T, class Weights>
 FW_INLINE void add_groups(const Weights& w, int first, int groups, const int8_t* a, int64_t stride,
-                          Ints (&isum)[V][T]) {
+                          Sums<V, T>* sums) {
   FW_UNROLL for (int g = first; g < first + groups; ++g) {
     Ints weights[V];
     FW_UNROLL for (int v = 0; v < V; ++v) weights[v] = w.codes(v, g);
     FW_UNROLL for (int t = 0; t < T; ++t) {
       const Ints group = splat_group(a + t * stride + 4 * g);
       FW_UNROLL for (int v = 0; v < V; ++v) {
-        isum[v][t] = _mm512_dpbusd_epi32(isum[v][t], weights[v], group);
+        sums->value[v][t] = _mm512_dpbusd_epi32(sums->value[v][t], weights[v], group);
       }
     }
   }
 }
 
-template <int V, int T>
-FW_INLINE void clear(Ints (&isum)[V][T]) {
+// Calls outputs.add(t, sums) with each token's plain sums over a run of 32 columns.
+template <int kBits, int V, int T, class Weights, class Outputs>
+FW_INLINE void sum_run(const Weights& w, const int8_t* a, int64_t stride, Sums<V, T>* sums,
+                       const Outputs& outputs) {
+  sums->clear();
+  add_groups<V, T>(w, 0, 8, a, stride, sums);
   FW_UNROLL for (int t = 0; t < T; ++t) {
-    FW_UNROLL for (int v = 0; v < V; ++v) isum[v][t] = zero_ints();
+    Ints of_token[V];
+    FW_UNROLL for (int v = 0; v < V; ++v) of_token[v] = sums->value[v][t];
+    outputs.add(t, of_token);
   }
 }
 
-// Plain sums over a run of 32 columns.
-template <int kBits, int V, int T, class Weights>
-FW_INLINE void sum_run(const Weights& w, const int8_t* a, int64_t stride, Ints (&isum)[V][T]) {
-  clear<V, T>(isum);
-  add_groups<V, T>(w, 0, 8, a, stride, isum);
-}
-
-// isum += sums over a run of 32 columns, times the scales of its one (4, 5 and 8 bits) or two (2, 3
-// and 6 bits) groups. scale: pairs of equal 16-bit integers, [groups][16 rows].
+// total += sums over a run of 32 columns, times the scales of its one (4, 5 and 8 bits) or two (2,
+// 3 and 6 bits) groups. scale: pairs of equal 16-bit integers, [groups][16 rows].
 template <int kBits, int V, int T, class Weights>
 FW_INLINE void add_scaled_run(const Weights& w, const int8_t* a, int64_t stride,
-                              const int32_t* scale, Ints (&isum)[V][T]) {
+                              const int32_t* scale, Sums<V, T>* total) {
   constexpr bool kTwo = kBits == 2 || kBits == 3 || kBits == 6;
   constexpr int kSpan = kTwo ? 4 : 8;  // k-groups that share a scale
   FW_UNROLL for (int first = 0; first < 8; first += kSpan) {
-    Ints sums[V][T];
-    clear<V, T>(sums);
-    add_groups<V, T>(w, first, kSpan, a, stride, sums);
+    Sums<V, T> sums(nullptr);
+    sums.clear();
+    add_groups<V, T>(w, first, kSpan, a, stride, &sums);
     FW_UNROLL for (int v = 0; v < V; ++v) {
       const Ints pair = load(static_cast<const void*>(scale + 16 * (first / kSpan) + kLanes * v));
       const Ints factor = _mm512_srai_epi32(pair, 16);
       FW_UNROLL for (int t = 0; t < T; ++t) {
-        isum[v][t] = add(isum[v][t], _mm512_mullo_epi32(sums[v][t], factor));
+        Ints& value = total->value[v][t];
+        value = add(value, _mm512_mullo_epi32(sums.value[v][t], factor));
       }
     }
   }

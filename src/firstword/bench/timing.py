@@ -42,6 +42,7 @@ class TimedRunner:
 
     def __init__(self, runner: Runner, clock: Callable[[], float] = time.perf_counter) -> None:
         self._runner, self.clock = runner, clock
+        self.runs_ahead = runner.runs_ahead
         self._pending: dict[int, tuple[float, StepInput]] = {}
         self.steps: list[TimedStep] = []
 
@@ -55,6 +56,11 @@ class TimedRunner:
     def stop(self) -> None:
         """Pass it on."""
         self._runner.stop()
+
+    def drop(self) -> None:
+        """Pass it on; their times are forgotten."""
+        self._runner.drop()
+        self._pending.clear()
 
     def collect(self, handle: int) -> StepResult:
         """The result of a step; its times are noted."""

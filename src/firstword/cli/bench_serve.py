@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Iterator
@@ -124,6 +123,8 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 def _measure(target: Target, plan: _Plan, limits: Limits) -> tuple[list[Exchange], Setting]:
     """Run a workload; Ctrl-C ends it early and keeps what there is."""
+    import asyncio  # 30 ms, which every other command would pay
+
     from firstword.bench import machine
     from firstword.bench.serving.client import Client, resolve_model
     from firstword.bench.serving.measure import Measurement

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from firstword.batch import CopySpan, ForwardBatch, Int32Array, SamplingRow, StepInput
-from firstword.engine.request import Sequence
+from firstword.engine.sequence_sampling import SequenceSampling
 from firstword.engine.step import SchedulerOutput
 from firstword.kvcache.spec import KVCacheSpec
-from firstword.sampling.params import SamplingParams
 
 
 def build_step(
     output: SchedulerOutput,
     spec: KVCacheSpec,
-    params: Mapping[str, SamplingParams],
+    sampling: Mapping[str, Sequence[SequenceSampling]],
     num_candidates: int = 0,
 ) -> StepInput:
     """One step's input.
@@ -24,38 +23,67 @@ def build_step(
     Args:
         output: what the scheduler decided.
         spec: the KV groups.
-        params: sampling parameters, seed resolved, by request id.
+        sampling: how tokens are chosen, by request id, one for each of its samples.
         num_candidates: least number of candidates recorded with every token.
     """
     rows: list[SamplingRow] = []
     for item in output.scheduled:
-        request_params = params[item.sequence.request.request_id]
-        rows += [
-            _sampling_row(item.sequence, index, request_params, num_candidates)
-            for index in item.samples
-        ]
+        samples = sampling[item.sequence.request.request_id]
+        rows += [samples[index].row(num_candidates) for index in item.samples]
     return StepInput(build_batch(output, spec), tuple(rows))
 
 
-def build_batch(output: SchedulerOutput, spec: KVCacheSpec) -> ForwardBatch:
+def build_step_ahead(
+    output: SchedulerOutput,
+    before: SchedulerOutput,
+    spec: KVCacheSpec,
+    sampling: Mapping[str, Sequence[SequenceSampling]],
+    num_candidates: int = 0,
+) -> StepInput:
+    """The input of a step whose tokens the step before is about to give.
+
+    Args:
+        output: what `Scheduler.schedule_ahead` decided.
+        before: the step under way; each of its sequences has one row of logits.
+        spec: the KV groups.
+        sampling: as for `build_step`; none depends on tokens.
+        num_candidates: as for `build_step`.
+    """
+    rows = {item.sequence: row for row, item in enumerate(before.scheduled)}
+    batch = build_batch(output, spec, [-rows[item.sequence] - 1 for item in output.scheduled])
+    strategies = [
+        sampling[item.sequence.request.request_id][item.sequence.index].row(num_candidates, 1)
+        for item in output.scheduled
+    ]
+    return StepInput(batch, tuple(strategies))
+
+
+def build_batch(
+    output: SchedulerOutput, spec: KVCacheSpec, token_ids: list[int] | None = None
+) -> ForwardBatch:
     """The flat batch: every scheduled sequence's positions, one after the other.
+
+    Args:
+        output: what the scheduler decided.
+        spec: the KV groups.
+        token_ids: [T] of all positions; None for those of the sequences.
 
     Lists, made arrays at the end: for the few rows of a decode step that is five times as fast as
     arrays all the way (150 us there are 4% of a step of a small model).
     """
-    token_ids: list[int] = []
+    ids: list[int] = []
     positions: list[int] = []
     start_loc, seq_lens, last_rows = [0], [], []
     for item in output.scheduled:
         end = item.start + item.num_tokens
-        token_ids += item.sequence.token_ids[item.start : end]
+        ids += item.sequence.token_ids[item.start : end]
         positions += range(item.start, end)
         start_loc.append(len(positions))
         seq_lens.append(end)
         last_rows += [len(positions) - 1] * len(item.samples)
     groups = range(len(spec.groups))
     return ForwardBatch(
-        token_ids=np.array(token_ids, np.int32),
+        token_ids=np.array(ids if token_ids is None else token_ids, np.int32),
         positions=np.array(positions, np.int32),
         query_start_loc=np.array(start_loc, np.int32),
         seq_lens=np.array(seq_lens, np.int32),
@@ -85,22 +113,3 @@ def _slots(output: SchedulerOutput, spec: KVCacheSpec, group: int) -> Int32Array
             slots += [table[p // size] * size + p % size for p in range(item.start, end)]
     assert min(slots, default=0) >= 0, "a position to compute has no block"
     return np.array(slots, np.int32)
-
-
-def _sampling_row(
-    sequence: Sequence, sample_index: int, params: SamplingParams, num_candidates: int
-) -> SamplingRow:
-    request = sequence.request
-    too_early = sequence.num_output_tokens < request.min_tokens
-    assert params.seed is not None  # the engine resolves it before the request is queued
-    return SamplingRow(
-        temperature=params.temperature,
-        top_k=params.top_k,
-        top_p=params.top_p,
-        seed=params.seed,
-        position=sequence.num_tokens,
-        sample_index=sample_index,
-        banned_token_ids=tuple(sorted(request.stop_token_ids)) if too_early else (),
-        logit_bias=tuple(sorted(params.logit_bias.items())),
-        num_top_logprobs=max(params.logprobs or 0, num_candidates),
-    )

@@ -13,20 +13,23 @@ from dataclasses import dataclass, field, replace
 
 from firstword.batch import ForwardBatch, SampledToken, StepResult
 from firstword.config import EngineConfig
-from firstword.engine.batch_builder import build_step
+from firstword.engine.admission import QUEUED_TOKENS_PER_POOL_TOKEN, QueueLimits
 from firstword.engine.calibration import Calibration
 from firstword.engine.outputs import PromptProgress, RequestMetrics, SequenceOutput
+from firstword.engine.pipeline import Launched, Pipeline
 from firstword.engine.reporter import Reporter
 from firstword.engine.request import Request, Sequence
 from firstword.engine.runner import Runner
 from firstword.engine.scheduler import Scheduler
+from firstword.engine.sequence_sampling import SequenceSampling
 from firstword.engine.stats import EngineStats
 from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepTime
-from firstword.errors import ConfigError, PromptTooLongError, SamplingError
+from firstword.errors import ConfigError, GrammarError, PromptTooLongError, SamplingError
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.spec import KVCacheSpec, kv_bytes
 from firstword.ops.cost import Cost
-from firstword.sampling.params import SamplingParams
+from firstword.sampling.constraint import TokenConstraint
+from firstword.sampling.params import Grammar, SamplingParams
 from firstword.trace.recorder import NullRecorder, Recorder
 
 _LONG_MS = 50.0
@@ -48,6 +51,8 @@ class EngineModel:
         num_blocks: blocks of the KV pool.
         cost_of: FLOPs and bytes of a batch, for the events; None leaves them 0.
         step_time: predicts the time of a step, for the scheduler's budget.
+        compile_grammar: makes the state at the beginning of a grammar; any thread may call it.
+            None where answers cannot be held to one.
     """
 
     vocab_size: int
@@ -58,6 +63,7 @@ class EngineModel:
     num_blocks: int
     cost_of: Callable[[ForwardBatch], Cost] | None = None
     step_time: StepTime = field(default_factory=StepTime)
+    compile_grammar: Callable[[Grammar], TokenConstraint] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,10 +90,12 @@ class Prepared:
     Args:
         request: its sequences.
         params: its parameters in force.
+        sampling: how tokens are chosen, one for each sequence.
     """
 
     request: Request
     params: SamplingParams
+    sampling: tuple[SequenceSampling, ...]
 
 
 @dataclass
@@ -96,6 +104,7 @@ class _Live:
 
     request: Request
     params: SamplingParams
+    sampling: tuple[SequenceSampling, ...]  # one for each sample
     arrival: float
     started: float | None = None
     first_token: float | None = None
@@ -114,15 +123,6 @@ class _Counters:
     num_preemptions: int = 0
 
 
-@dataclass(frozen=True)
-class _UnderWay:
-    """The step that is running, for whoever wants to end it."""
-
-    request_ids: frozenset[str]
-    start: float
-    predicted_ms: float
-
-
 class Engine:
     """Runs requests on one model, all of them together.
 
@@ -134,7 +134,6 @@ class Engine:
         clock: seconds, monotonic.
 
     Attributes:
-        runner: as given; another may take its place between steps, to time or to break them.
         gap_ms: milliseconds from the compiled code of the step before to that of the last one;
             None where the engine had nothing to do between them, or computes in Python.
     """
@@ -151,7 +150,6 @@ class Engine:
         self.model, self.config, self.clock = model, config, clock
         self.recorder = recorder or NullRecorder()
         self._reporter = Reporter(self.recorder, model.kv, model.cost_of, clock)
-        self.runner = runner
         self.kv = KVCacheManager(
             model.kv,
             model.num_blocks,
@@ -165,6 +163,11 @@ class Engine:
             max_num_batched_tokens=config.max_num_batched_tokens,
             step_time_budget_ms=config.step_time_budget_ms,
             step_time=model.step_time,
+            limits=QueueLimits(
+                config.max_queued_requests,
+                config.max_queued_tokens
+                or QUEUED_TOKENS_PER_POOL_TOKEN * model.num_blocks * model.kv.block_size,
+            ),
             enable_kv_cache=config.enable_kv_cache,
             clock=clock,
         )
@@ -172,10 +175,20 @@ class Engine:
         self._undelivered: list[SequenceOutput] = []
         self._calibration = Calibration(model.step_time)
         self._counters = _Counters()
-        self._under_way: _UnderWay | None = None
-        self._last_step: SchedulerOutput | None = None
+        self._pipeline = Pipeline(self.scheduler, runner, model.kv, config.num_top_logprobs, clock)
+        self._last_step: Launched | None = None
+        self._last_end = 0.0
         self._last_result_at: float | None = None  # None while nothing follows on it
         self.gap_ms: float | None = None
+
+    @property
+    def runner(self) -> Runner:
+        """What runs the steps; another may take its place while none is under way."""
+        return self._pipeline.runner
+
+    @runner.setter
+    def runner(self, runner: Runner) -> None:
+        self._pipeline.runner = runner
 
     # --- requests ---
 
@@ -200,8 +213,10 @@ class Engine:
         Raises:
             PromptTooLongError: the prompt leaves no room in the context.
             CapacityError: it could not run even alone in the KV pool.
+            QueueFullError: too much waits already.
             ConfigError: an empty prompt, a token id that the model does not have (in the prompt
                 or the parameters), or an id in use.
+            GrammarError: the answer cannot be held to the grammar.
         """
         return self.enqueue(self.prepare(request_id, prompt_token_ids, params, options))
 
@@ -235,7 +250,7 @@ class Engine:
             arrival_time=self.clock() if options.arrival is None else options.arrival,
         )
         self.kv.name_blocks(request.sequences[0])
-        return Prepared(request, params)
+        return Prepared(request, params, self._sampling(request, params))
 
     def enqueue(self, prepared: Prepared) -> SamplingParams:
         """Queue a prepared request; returns the parameters in force.
@@ -251,7 +266,9 @@ class Engine:
             )
         num_waiting = self.scheduler.num_waiting
         self.scheduler.add(request)
-        self._live[request.request_id] = _Live(request, params, request.arrival_time)
+        self._live[request.request_id] = _Live(
+            request, params, prepared.sampling, request.arrival_time
+        )
         self._reporter.queued(request, params, num_waiting)
         return params
 
@@ -281,13 +298,31 @@ class Engine:
 
     def _stop_ids(self, params: SamplingParams) -> frozenset[int]:
         own = frozenset(params.stop_token_ids)
-        return own if params.ignore_eos else own | self.model.eos_token_ids
+        # A grammar says itself where the answer may end.
+        ignores_eos = params.ignore_eos and params.grammar is None
+        return own if ignores_eos else own | self.model.eos_token_ids
+
+    def _sampling(self, request: Request, params: SamplingParams) -> tuple[SequenceSampling, ...]:
+        if params.grammar is None:
+            return tuple(SequenceSampling(sequence, params) for sequence in request.sequences)
+        if self.model.compile_grammar is None:
+            raise GrammarError(
+                "this engine has nothing to hold answers to a grammar with: leave the grammar out"
+            )
+        start = self.model.compile_grammar(params.grammar)
+        return tuple(
+            SequenceSampling(sequence, params, start.fork()) for sequence in request.sequences
+        )
 
     def abort(self, request_id: str) -> None:
         """End a request now and give its blocks back; unknown ids are ignored."""
         live = self._live.get(request_id)
         if live is None:
             return
+        self._abort(request_id)
+        self._pipeline.drop_if_useless()
+
+    def _abort(self, request_id: str) -> None:
         for sequence in self.scheduler.abort(request_id):
             self._reporter.finished(sequence)
 
@@ -297,6 +332,7 @@ class Engine:
         if not sequence.is_finished:
             self.scheduler.finish(sequence, "stop", None)
             self._reporter.finished(sequence, stop_string)
+            self._pipeline.drop_if_useless()
 
     def interrupt(self, request_id: str) -> None:
         """End the step under way if it would go on for long with a request that is unwanted.
@@ -304,10 +340,10 @@ class Engine:
         The neighbours lose what this step computed for them, so a short one runs to its end. Any
         thread may call this; the request itself is ended by `abort`.
         """
-        step = self._under_way
+        step = self._pipeline.under_way
         if step is None or request_id not in step.request_ids:
             return
-        left_ms = step.predicted_ms - (self.clock() - step.start) * 1e3
+        left_ms = step.output.predicted_ms - (self.clock() - step.time) * 1e3
         if len(step.request_ids) == 1 or left_ms > _LONG_MS:
             self.runner.stop()
 
@@ -369,15 +405,13 @@ class Engine:
     @property
     def in_step(self) -> frozenset[str]:
         """Ids of the requests in the step that ran last."""
-        step = self._last_step
-        scheduled = step.scheduled if step is not None else ()
-        return frozenset(item.sequence.request.request_id for item in scheduled)
+        return frozenset() if self._last_step is None else self._last_step.request_ids
 
     def progress(self) -> list[tuple[str, PromptProgress]]:
         """How far the prompts are that the last step read without coming to their end."""
         step = self._last_step
         found = []
-        for item in step.scheduled if step is not None else ():
+        for item in step.output.scheduled if step is not None else ():
             sequence = item.sequence
             if not item.samples and not sequence.num_output_tokens and not sequence.is_finished:
                 live = self._live[sequence.request.request_id]
@@ -397,76 +431,96 @@ class Engine:
     def step(self) -> list[SequenceOutput]:
         """Run one step; returns the new tokens.
 
-        When the step is interrupted or fails, its sequences go back to the queue to be computed
-        again, all others stay as they are, and the exception goes on. Tokens that were there by
-        then come out of the next step.
+        When the step is interrupted or fails, its sequences are as before it, all others stay as
+        they are, and the exception goes on. Tokens that were there by then come out of the next
+        step.
         """
-        output = self.scheduler.schedule()
-        self._last_step = output
-        if output is not None:
-            self._run(output)
+        if self._pipeline.under_way is None:
+            output = self.scheduler.schedule()
+            if output is not None:
+                self._launch(output)
+        self._last_step = self._pipeline.under_way
+        if self._last_step is not None:
+            self._run(self._last_step)
         outputs, self._undelivered = self._undelivered, []
         return outputs
 
-    def _run(self, output: SchedulerOutput) -> None:
+    def _launch(self, output: SchedulerOutput) -> None:
         try:
-            start = self.clock()
-            self._reporter.scheduled(output, start)
-            params = self._begin(output, start)
-            step = build_step(output, self.model.kv, params, self.config.num_top_logprobs)
-            result = self.runner.collect(self.runner.submit(step))
-            self._measure_gap(result)
+            now = self.clock()
+            self._reporter.scheduled(output, now)
+            self._pipeline.launch(output, self._begin(output, now))
+        except BaseException:
+            self.scheduler.discard(output)
+            raise
+
+    def _run(self, launched: Launched) -> None:
+        output = launched.output
+        sampling = {i: self._live[i].sampling for i in launched.request_ids if i in self._live}
+        try:
+            self._pipeline.launch_ahead(sampling)
+            result = self._pipeline.collect()
             outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
             self._end_failed(outcomes)
         except BaseException:
-            self.scheduler.discard(output)
-            self._last_result_at = None
+            self._pipeline.drop()
             raise
-        finally:
-            self._under_way = None
+        self._pipeline.retire()
         sampled = {k: t for k, t in outcomes.items() if isinstance(t, SampledToken)}
         updates = self.scheduler.update(output, {k: t.token_id for k, t in sampled.items()})
+        updates = tuple(map(self._end_at_grammar, updates))
         # Before anybody is told of the step: a listener may raise, or take its time.
         self._undelivered += [self._output_of(update, sampled) for update in updates]
+        self._pipeline.drop_if_useless()
         now = self.clock()
         self._account(output, updates, now)
         self._calibrate(output, result)
-        num_used = self.model.num_blocks - self.kv.num_free_blocks
-        self._reporter.executed(
-            output, step.batch, result, span=(start, now), num_blocks_used=num_used
-        )
+        self._measure_gap(result, now)
+        self._report(launched, result, now)
         for update in updates:
             sequence = update.sequence
             self._reporter.sampled(sequence, sampled[_key(sequence)], output.step, now)
             if update.finished:
                 self._reporter.finished(sequence, sequence.stop_reason)
-        if not self.scheduler.has_work:
-            self._last_result_at = None
         if self.config.debug:
             self.scheduler.check_invariants()
 
-    def _measure_gap(self, result: StepResult) -> None:
-        now, before = self.clock(), self._last_result_at
-        self._last_result_at, self.gap_ms = now, None
-        if before is not None and result.native_ms is not None:
+    def _report(self, launched: Launched, result: StepResult, now: float) -> None:
+        # A step that ran ahead was given to the runner before its turn came.
+        start = max(launched.time, self._last_end)
+        self._last_end = now
+        num_used = self.model.num_blocks - self.kv.num_free_blocks
+        self._reporter.executed(
+            launched.output,
+            launched.step.batch,
+            result,
+            span=(start, now),
+            num_blocks_used=num_used,
+        )
+
+    def _measure_gap(self, result: StepResult, now: float) -> None:
+        before, self.gap_ms = self._last_result_at, result.gap_ms
+        self._last_result_at = now if self.scheduler.has_work else None
+        if self.gap_ms is None and before is not None and result.native_ms is not None:
             self.gap_ms = (now - before) * 1e3 - result.native_ms
 
-    def _begin(self, output: SchedulerOutput, now: float) -> dict[str, SamplingParams]:
-        """Note what starts; returns the parameters of the requests in the step."""
-        params: dict[str, SamplingParams] = {}
+    def _begin(
+        self, output: SchedulerOutput, now: float
+    ) -> dict[str, tuple[SequenceSampling, ...]]:
+        """Note what starts; returns how the requests in the step choose their tokens."""
+        sampling: dict[str, tuple[SequenceSampling, ...]] = {}
         for item in output.scheduled:
             request_id = item.sequence.request.request_id
             live = self._live[request_id]
             live.started = now if live.started is None else live.started
-            params[request_id] = live.params
-        self._under_way = _UnderWay(frozenset(params), now, output.predicted_ms)
+            sampling[request_id] = live.sampling
         counters = self._counters
         counters.num_preemptions += len(output.preemptions)
         for sequence, hit in output.prefix_hits:
             if sequence.num_preemptions == 0:
                 counters.num_prompt_tokens += sequence.num_prompt_tokens
                 counters.num_cached_tokens += hit.num_tokens
-        return params
+        return sampling
 
     def _output_of(
         self, update: SequenceUpdate, sampled: dict[SampleKey, SampledToken]
@@ -482,29 +536,40 @@ class Engine:
             finish_reason=sequence.finish_reason if update.finished else None,
             stop_reason=None if stop in self.model.eos_token_ids else stop,
             probability=token.probability,
+            ended_by_token=update.finished and stop is not None,
         )
 
     def _end_failed(self, outcomes: dict[SampleKey, SampledToken | SamplingError]) -> None:
         """End the requests of rows that gave no token; the others in the step go on."""
         for (request_id, index), outcome in outcomes.items():
-            if isinstance(outcome, SamplingError):
+            if isinstance(outcome, SamplingError) and request_id in self._live:
+                error = self._live[request_id].sampling[index].error or outcome
                 self._undelivered.append(
-                    SequenceOutput(request_id, index, -1, 0.0, (), "abort", None, error=outcome)
+                    SequenceOutput(request_id, index, -1, 0.0, (), "abort", None, error=error)
                 )
-                self.abort(request_id)
+                self._abort(request_id)
+
+    def _end_at_grammar(self, update: SequenceUpdate) -> SequenceUpdate:
+        """End a sequence whose grammar leaves nothing to add; its last token counts."""
+        sequence = update.sequence
+        live = self._live[sequence.request.request_id]
+        if update.finished or not live.sampling[sequence.index].advance():
+            return update
+        self.scheduler.finish(sequence, "stop")
+        return replace(update, finished=True)
 
     def _calibrate(self, output: SchedulerOutput, result: StepResult) -> None:
-        """Let predictions follow what steps take, where a time budget makes use of them."""
-        if self.config.step_time_budget_ms is not None:
-            actual = result.forward_ms + result.sampling_ms
-            self._calibration.observe(output.num_tokens, output.predicted_ms, actual)
-            self.scheduler.step_time = self._calibration.step_time
+        """Let predictions follow what steps take."""
+        self._calibration.observe(output.load, result.forward_ms + result.sampling_ms)
+        self.scheduler.step_time = self._calibration.step_time
 
     def _account(
         self, output: SchedulerOutput, updates: SequenceOf[SequenceUpdate], now: float
     ) -> None:
         for item in output.scheduled:
-            self._live[item.sequence.request.request_id].num_computed += item.num_tokens
+            live = self._live.get(item.sequence.request.request_id)
+            if live is not None:  # wanted to the end of the step
+                live.num_computed += item.num_tokens
         for update in updates:
             live = self._live[update.sequence.request.request_id]
             live.first_token = now if live.first_token is None else live.first_token

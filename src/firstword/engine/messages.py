@@ -70,6 +70,7 @@ class EngineInfo:
         num_threads: threads it computes with.
         fingerprint: tells one model from another.
         notices: what the user should know, one sentence each.
+        memory_summary: how many tokens and users the pool holds, and why, in a line.
     """
 
     max_model_len: int
@@ -83,6 +84,7 @@ class EngineInfo:
     num_threads: int
     fingerprint: str
     notices: tuple[str, ...] = ()
+    memory_summary: str = ""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ class SequenceOutput(NamedTuple):
         finish_reason: "stop" or "length" when this token was the last.
         stop_reason: the token id that ended the sequence; None for the model's own end.
         error: why there is no token; the request is over then.
+        ended_by_token: the token is an end token, which adds no text.
     """
 
     request_id: str
@@ -33,6 +34,7 @@ class SequenceOutput(NamedTuple):
     stop_reason: int | None
     error: FirstwordError | None = None
     probability: float = 1.0
+    ended_by_token: bool = False
 
 
 @dataclass(frozen=True)

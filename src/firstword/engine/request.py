@@ -153,6 +153,11 @@ class Sequence:
         """Whether it keeps its blocks while there is any other to take from."""
         return self.num_output_tokens < self.protected_until
 
+    @property
+    def ran_before(self) -> bool:
+        """Whether it has run and lost its blocks, where it waits."""
+        return self.has_run or self.num_preemptions > 0
+
     def preempt(self) -> None:
         """Note that it has lost all its blocks."""
         self.status = SequenceStatus.PREEMPTED
@@ -172,6 +177,15 @@ class Sequence:
         self.status = SequenceStatus.FINISHED
         self.finish_reason = reason
         self.stop_reason = stop_reason
+
+    def ends_with_next_token(self, max_model_len: int) -> bool:
+        """Say whether its next token is the last one, whatever it is.
+
+        Args:
+            max_model_len: tokens that the context holds.
+        """
+        at_limit = self.num_output_tokens + 1 >= self.request.max_tokens
+        return at_limit or self.num_tokens + 1 >= max_model_len
 
     def reason_to_stop(self, max_model_len: int) -> FinishReason | None:
         """Say whether the last token ends the sequence.

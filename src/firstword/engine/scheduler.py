@@ -6,36 +6,32 @@ There are no phases. A sequence has `num_tokens` and `num_computed_tokens`, and 
 second catch up with the first:
 
     sequences one token behind    get that token; nobody's decode waits for another's prefill
-    other running sequences       by priority, then arrival, share what is left of the budget
+    other running sequences       in the order of the line (line), share what is left
     waiting sequences             likewise, while there is budget, a seat and room in the pool
 
-Sharing: while others stand behind it, a chunk takes at most half of what is left (but a block's
-worth of tokens), so a long prompt does not hold up the short ones behind it.
+The budget is time: with decodes in a step, prompts take as much as those bear (policy.stretch).
+Where one much shorter stands behind it, a chunk takes at most half of what is left.
+
+Nothing is computed twice at a time: one whose next block another is computing waits, without a
+seat, and holds back nobody; when that block is done, or its author is gone, it starts.
 
 When the pool is full a running sequence is preempted: it loses its blocks, waits in front of its
 class, and is recomputed. One without protection goes before a protected one; then the lowest
-priority, the key that holds most, the youngest. One preempted twice is protected until it has
-produced 32 tokens more.
-
-Every admitted request ends. Every running sequence computes at least one position in a step, for
-there are never more of them than the budget has tokens; so it ends unless it is preempted. Suppose
-some sequences were preempted for ever. Outputs are bounded and survive preemption, so from some
-step on these are all protected whenever they run. Among protected ones the order is fixed
-(priority, arrival), so the first of them comes before the others for blocks, and alone it fits
-(`add` and `_try_admit` see to that): it is preempted no more, a contradiction. And a waiting
-sequence gets its turn at the latest when nothing runs.
+priority, the key that holds most, the youngest.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
-from math import inf
+from dataclasses import KW_ONLY, dataclass
 
-from firstword.engine.policy import Budget, by_standing, place_in_line, preemption_reason
+from firstword.engine.admission import QueueLimits
+from firstword.engine.draft import StepDraft, plain_step
+from firstword.engine.line import WaitingLine
+from firstword.engine.policy import by_standing, preemption_reason
 from firstword.engine.request import FinishReason, Request, Sequence, SequenceStatus
+from firstword.engine.shares import KeyShares
 from firstword.engine.step import (
     Preemption,
     ScheduledSequence,
@@ -43,24 +39,15 @@ from firstword.engine.step import (
     SequenceUpdate,
     StepTime,
 )
+from firstword.engine.turns import Turns
 from firstword.errors import ConfigError, PromptTooLongError
 from firstword.kvcache.manager import KVCacheManager
-from firstword.kvcache.prefix_cache import PrefixHit
-
-
-@dataclass
-class _Step:
-    """A step in the making."""
-
-    budget: Budget
-    scheduled: list[tuple[Sequence, int]] = field(default_factory=list)
-    preemptions: list[Preemption] = field(default_factory=list)
-    prefix_hits: list[tuple[Sequence, PrefixHit]] = field(default_factory=list)
+from firstword.kvcache.prefix_cache import PrefixHit, TokenSequence
 
 
 @dataclass(eq=False)
 class Scheduler:
-    """Queues of sequences, and the rules of the module's docstring.
+    """Queues of sequences, and the rules above.
 
     Args:
         manager: gives out the blocks.
@@ -69,7 +56,8 @@ class Scheduler:
         max_num_batched_tokens: positions in one step, >= 1.
         step_time: predicts milliseconds.
         step_time_budget_ms: predicted milliseconds of a step beyond which no chunk is extended;
-            each running sequence still gets one position. None: no limit.
+            each running sequence still gets one position. None: as policy.stretch says.
+        limits: how much may wait; None: no limit.
         enable_kv_cache: False computes all positions of a sequence in each of its steps, even
             above the token cap if it is the only one in the step.
         clock: seconds, for the time in outputs.
@@ -82,27 +70,37 @@ class Scheduler:
     max_num_batched_tokens: int
     step_time: StepTime
     step_time_budget_ms: float | None = None
+    limits: QueueLimits | None = None
     enable_kv_cache: bool = True
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self._max_running = min(self.max_num_seqs, self.max_num_batched_tokens)
         self._requests: dict[str, Request] = {}
-        self._waiting: list[Sequence] = []  # sorted by place_in_line
+        self._shares = KeyShares()
+        self._line = WaitingLine(self.manager, self._shares, self.step_time)
+        limits = (self._max_running, self.max_num_batched_tokens, self.step_time_budget_ms)
+        self._turns = Turns(self.manager, self._line, self._shares, *limits)
         self._running: list[Sequence] = []
-        self._in_flight: SchedulerOutput | None = None
+        self._in_flight: list[SchedulerOutput] = []  # the oldest first; two when one runs ahead
+        self._unreported: list[Preemption] = []  # of a call that came to no step
         self._num_added = 0
         self._num_steps = 0
 
     @property
     def has_work(self) -> bool:
         """Whether any sequence waits or runs."""
-        return bool(self._waiting or self._running)
+        return bool(self._running) or len(self._line) > 0
 
     @property
     def num_waiting(self) -> int:
         """Sequences that hold no blocks; those that await a fork are not counted."""
-        return len(self._waiting)
+        return len(self._line)
+
+    @property
+    def num_waiting_tokens(self) -> int:
+        """Tokens that the waiting sequences have to compute."""
+        return self._line.num_tokens
 
     @property
     def num_running(self) -> int:
@@ -110,14 +108,14 @@ class Scheduler:
         return len(self._running)
 
     @property
-    def num_waiting_tokens(self) -> int:
-        """Prompt tokens of the sequences that hold no blocks."""
-        return sum(sequence.num_tokens for sequence in self._waiting)
-
-    @property
     def num_steps(self) -> int:
         """Steps scheduled so far."""
         return self._num_steps
+
+    def predicted_wait_ms(self) -> float:
+        """Predicted milliseconds of all the work that is there, running and in line."""
+        running = (self._line.cost_ms(s, s.num_pending_tokens) for s in self._running)
+        return self._line.cost_of_all_ms() + sum(running)
 
     # -- Requests come and go -------------------------------------------------------------------
 
@@ -128,6 +126,7 @@ class Scheduler:
             ConfigError: a request of the same id has not ended yet.
             PromptTooLongError: the prompt leaves no room for one token.
             CapacityError: the pool could not hold one of its sequences, even alone.
+            QueueFullError: too much waits already.
         """
         if request.request_id in self._requests:
             raise ConfigError(f"request id {request.request_id!r} is in use: choose another")
@@ -137,10 +136,13 @@ class Scheduler:
         num_tokens = min(num_prompt_tokens + request.max_tokens, self.max_model_len)
         chunk = self.max_num_batched_tokens if self.enable_kv_cache else num_tokens
         self.manager.check_capacity(num_tokens, chunk)
+        if self.limits is not None:
+            self.limits.check(request, self._line, self.predicted_wait_ms())
         self._num_added += 1
         request.arrival_number = self._num_added
         self._requests[request.request_id] = request
-        self._enqueue(request.sequences[0])
+        self._shares.join(request.key)
+        self._line.add(request.sequences[0])
 
     def abort(self, request_id: str) -> tuple[Sequence, ...]:
         """End all sequences of a request.
@@ -149,9 +151,8 @@ class Scheduler:
             Those that had not ended yet; none where the request is unknown or over.
         """
         request = self._requests.get(request_id)
-        if request is None:
-            return ()
-        ended = tuple(sequence for sequence in request.sequences if not sequence.is_finished)
+        sequences = () if request is None else request.sequences
+        ended = tuple(sequence for sequence in sequences if not sequence.is_finished)
         for sequence in reversed(ended):  # the first last: no other takes over the prompt
             self.finish(sequence, "abort")
         return ended
@@ -170,48 +171,87 @@ class Scheduler:
             if not self._is_in_flight(sequence):
                 self.manager.free(sequence)
         elif not sequence.awaits_fork:
-            self._waiting.remove(sequence)
+            self._line.remove(sequence)
         sequence.finish(reason, stop_reason)
         request = sequence.request
         if request.is_finished:
             del self._requests[request.request_id]
+            self._shares.leave(request.key)
         elif request.unforked and all(s.awaits_fork or s.is_finished for s in request.sequences):
             heir = request.unforked[0]  # somebody has to compute the prompt
             heir.awaits_fork = False
-            self._enqueue(heir)
+            self._line.add(heir)
 
     def _is_in_flight(self, sequence: Sequence) -> bool:
-        output = self._in_flight
-        return output is not None and any(s.sequence is sequence for s in output.scheduled)
-
-    def _enqueue(self, sequence: Sequence) -> None:
-        insort(self._waiting, sequence, key=place_in_line)
+        return any(s.sequence is sequence for output in self._in_flight for s in output.scheduled)
 
     # -- One step -------------------------------------------------------------------------------
 
     def schedule(self) -> SchedulerOutput | None:
         """Choose the next step; `update` or `discard` must follow before the next call.
 
+        Between them, `schedule_ahead` may choose one more.
+
         Returns:
             None where there is nothing to do.
         """
-        assert self._in_flight is None, "the last step has not been updated or discarded"
-        ms = inf if self.step_time_budget_ms is None else self.step_time_budget_ms
-        ms -= self.step_time.ms_per_step
-        step = _Step(Budget(self.step_time, self.max_num_batched_tokens, ms, self.manager))
+        assert not self._in_flight, "the last step has not been updated or discarded"
+        self._line.step_time = self.step_time
+        step = StepDraft(self._turns.new_budget(self.step_time), self._shares)
         if not self.enable_kv_cache:
             self._recompute_in_turn(step)
         else:
             self._continue_running(step)
             if not step.preemptions or not step.scheduled:
                 self._admit_waiting(step)
-        if step.scheduled:
-            self._in_flight = self._output(step)
-        return self._in_flight
+        self._unreported += step.preemptions
+        if not step.scheduled:
+            return None
+        self._num_steps += 1
+        output = step.output(self._num_steps, self.clock(), self._unreported)
+        self._unreported = []
+        self._in_flight.append(output)
+        return output
 
-    def _continue_running(self, step: _Step) -> None:
+    def schedule_ahead(self) -> SchedulerOutput | None:
+        """Choose the step after the one in flight, while its tokens are not known yet.
+
+        That can be done where each sequence of it gets one token and decodes on, as in most steps
+        when nobody waits. A sequence that turns out to have ended has been computed for nothing:
+        `update` ignores it. One that is certain to end, by its length, is left out.
+
+        Returns:
+            None where the tokens have to be known first, or nothing would be left to do.
+        """
+        assert len(self._in_flight) == 1, "one step must be in flight"
+        before = self._in_flight[0]
+        if len(self._line) or not self.enable_kv_cache or self.manager.has_states:
+            return None
+        going_on: list[ScheduledSequence] = []
+        for item in before.scheduled:
+            sequence, start = item.sequence, item.start + item.num_tokens
+            if sequence.is_finished:
+                continue
+            if item.samples != (sequence.index,):  # it still reads its prompt, or is forked
+                return None
+            if sequence.ends_with_next_token(self.max_model_len):
+                continue
+            if not self.manager.allocate(sequence, 1, start):
+                return None
+            tables = self.manager.block_tables(sequence)
+            going_on.append(ScheduledSequence(sequence, start, 1, item.samples, tables))
+        if not going_on:
+            return None
+        self._num_steps += 1
+        for item in going_on:
+            self._shares.charge(item.sequence.request.key, 1)
+        output = plain_step(self._num_steps, self.clock(), tuple(going_on), self.step_time)
+        self._in_flight.append(output)
+        return output
+
+    def _continue_running(self, step: StepDraft) -> None:
         """Give every running sequence its chunk and blocks, or take its blocks away."""
-        sizes = step.budget.share_out(self._running, self._others_wait())
+        sizes = self._turns.share_out(step.budget, self._running, self.clock())
         queue = by_standing(self._running, self._running)
         while queue:
             sequence = queue.pop(0)
@@ -223,35 +263,32 @@ class Scheduler:
                     break
                 queue.remove(sequence)
             else:
-                step.scheduled.append((sequence, sizes[sequence]))
+                step.include(sequence, sizes[sequence])
 
-    def _others_wait(self, sequence: Sequence | None = None) -> bool:
-        """Whether any other could be admitted, blocks permitting."""
-        has_seat = len(self._running) < self._max_running
-        return has_seat and any(waiting is not sequence for waiting in self._waiting[:2])
-
-    def _admit_waiting(self, step: _Step) -> None:
-        """Let waiting sequences start, strictly in line, as far as seats and blocks go."""
-        while self._waiting and len(self._running) < self._max_running:
-            if not self._try_admit(self._waiting[0], step):
+    def _admit_waiting(self, step: StepDraft) -> None:
+        """Let waiting sequences start, in the order of the line, as far as seats and blocks go."""
+        if not len(self._line) or len(self._running) >= self._max_running:
+            return
+        for sequence in self._turns.admissible(self._running, self.clock()):
+            if len(self._running) >= self._max_running or not self._try_admit(sequence, step):
                 return
-            self._start(self._waiting.pop(0))
+            self._line.remove(sequence)
+            self._start(sequence)
 
-    def _try_admit(self, sequence: Sequence, step: _Step) -> bool:
+    def _try_admit(self, sequence: Sequence, step: StepDraft) -> bool:
         hits = [self.manager.match_prefix(sequence)]
         if not self._running:
             # The source of a copy takes a block more, which a tight pool may not have: alone, a
             # sequence starts from nothing rather than wait for ever.
             hits.append(PrefixHit())
         for hit in hits:
-            start = hit.num_tokens
-            contended = self._others_wait(sequence)
-            size = step.budget.chunk(sequence, start, num_behind=0, contended=contended)
+            start, shortest = hit.num_tokens, step.budget.shortest_in_line
+            size = step.budget.chunk(sequence, start, num_behind=0, shortest=shortest)
             if not step.scheduled:
                 size = max(size, 1)
             if size > 0 and self.manager.admit(sequence, size, hit):
                 step.budget.spend(size, start)
-                step.scheduled.append((sequence, size))
+                step.include(sequence, size)
                 step.prefix_hits.append((sequence, hit))
                 sequence.num_computed_tokens = start
                 if sequence.status is SequenceStatus.WAITING and sequence.num_output_tokens == 0:
@@ -259,10 +296,12 @@ class Scheduler:
                 return True
         return False
 
-    def _recompute_in_turn(self, step: _Step) -> None:
+    def _recompute_in_turn(self, step: StepDraft) -> None:
         """Without a KV cache: whole sequences, as many as fit, each when its turn comes."""
-        while self._waiting and len(self._running) < self._max_running:
-            self._start(self._waiting.pop(0))
+        for sequence in list(self._line.in_order(self.clock(), self._running)):
+            if len(self._running) < self._max_running:
+                self._line.remove(sequence)
+                self._start(sequence)
         for sequence in list(self._running):
             size, budget = sequence.num_tokens, step.budget
             over = size > budget.num_tokens or self.step_time.predict(size, 0) > budget.ms
@@ -271,7 +310,7 @@ class Scheduler:
             if not self.manager.admit(sequence, size, PrefixHit()):
                 break
             budget.spend(size, 0)
-            step.scheduled.append((sequence, size))
+            step.include(sequence, size)
             self._running.remove(sequence)
             self._running.append(sequence)
 
@@ -279,42 +318,17 @@ class Scheduler:
         sequence.status = SequenceStatus.RUNNING
         self._running.append(sequence)
 
-    def _output(self, step: _Step) -> SchedulerOutput:
-        self._num_steps += 1
-        costs = [self.step_time.predict(size, s.num_computed_tokens) for s, size in step.scheduled]
-        return SchedulerOutput(
-            step=self._num_steps,
-            time=self.clock(),
-            scheduled=tuple(self._scheduled(s, size) for s, size in step.scheduled),
-            block_copies=self.manager.step_copies,
-            preemptions=tuple(step.preemptions),
-            prefix_hits=tuple(step.prefix_hits),
-            num_tokens=sum(size for _, size in step.scheduled),
-            predicted_ms=self.step_time.ms_per_step + sum(costs),
-        )
-
-    def _scheduled(self, sequence: Sequence, size: int) -> ScheduledSequence:
-        start = sequence.num_computed_tokens
-        samples: tuple[int, ...] = ()
-        if start + size == sequence.num_tokens:
-            samples = (sequence.index, *(s.index for s in sequence.request.unforked))
-        tables = self.manager.block_tables(sequence)
-        return ScheduledSequence(sequence, start, size, samples, tables)
-
     # -- Preemption -----------------------------------------------------------------------------
 
-    def _preempt(self, victim: Sequence, queue: list[Sequence], step: _Step) -> None:
+    def _preempt(self, victim: Sequence, queue: list[Sequence], step: StepDraft) -> None:
         """Take all blocks of `victim`, which stands behind the queue and those scheduled."""
         spared = [*(sequence for sequence, _ in step.scheduled), *queue]
         reason = preemption_reason(self._running, victim, spared)
         step.preemptions.append(Preemption(victim, victim.num_computed_tokens, reason))
         self.manager.free(victim)
-        self._put_back(victim)
-
-    def _put_back(self, sequence: Sequence) -> None:
-        self._running.remove(sequence)
-        sequence.preempt()
-        self._enqueue(sequence)
+        self._running.remove(victim)
+        victim.preempt()
+        self._line.add(victim)
 
     # -- After the step -------------------------------------------------------------------------
 
@@ -331,6 +345,7 @@ class Scheduler:
         Returns:
             One entry per sequence that got a token.
         """
+        assert output in self._in_flight[:1], "not the oldest step under way"
         self._close(output)
         updates: list[SequenceUpdate] = []
         for item in output.scheduled:
@@ -345,32 +360,42 @@ class Scheduler:
         blocks the step was to fill by a copy or has changed in place (a state), returns to its
         place in line. That is no preemption: nobody took its blocks.
         """
-        touched = self.manager.changed_in_step
+        assert output in self._in_flight[-1:], "the newest step is taken back first"
+        runs_ahead = len(self._in_flight) > 1  # then it has no copies, and nobody began in it
+        touched = set[TokenSequence]() if runs_ahead else self.manager.changed_in_step
         began = {sequence for sequence, _ in output.prefix_hits}
         self._close(output)
-        for sequence in (item.sequence for item in output.scheduled):
+        for item in output.scheduled:
+            sequence = item.sequence
+            if not sequence.request.is_finished:
+                self._shares.charge(sequence.request.key, -item.num_tokens)
             if sequence.is_finished or not self.enable_kv_cache:
-                self.manager.free(sequence, keep_tail=False)
+                if not self._is_in_flight(sequence):
+                    self.manager.free(sequence, keep_tail=False)
             elif sequence in began or sequence in touched:
                 self.manager.free(sequence, keep_tail=False)
                 self._running.remove(sequence)
                 sequence.return_to_line()
-                self._enqueue(sequence)
+                self._line.add(sequence)
 
     def _close(self, output: SchedulerOutput) -> None:
-        assert output is self._in_flight, "not the step under way"
-        self._in_flight = None
-        self.manager.end_step()
+        is_oldest = output is self._in_flight[0]
+        self._in_flight.remove(output)
+        if is_oldest:
+            self.manager.end_step()
 
     def _advance(
         self, item: ScheduledSequence, sampled: Mapping[tuple[str, int], int]
     ) -> Iterable[SequenceUpdate]:
         sequence, request = item.sequence, item.sequence.request
-        sequence.num_computed_tokens = item.start + item.num_tokens
+        # A step that ran ahead of a sequence's end may have computed more than its tokens.
+        end = min(item.start + item.num_tokens, sequence.num_tokens)
+        sequence.num_computed_tokens = end
         sequence.has_run = True
         self.manager.commit(sequence)
         if sequence.is_finished:  # while the step ran; what it computed is kept
-            self.manager.free(sequence)
+            if not self._is_in_flight(sequence):
+                self.manager.free(sequence)
             return []
         samples = [s for s in request.sequences if s.index in item.samples and not s.is_finished]
         for sample in samples:
@@ -385,7 +410,7 @@ class Scheduler:
         """Let a sample start from the prompt that another has computed."""
         child.awaits_fork = False
         if len(self._running) >= self._max_running:  # no seat: it finds the blocks in the cache
-            self._enqueue(child)
+            self._line.add(child)
             return
         self._start(child)
         if self.enable_kv_cache:
@@ -408,16 +433,14 @@ class Scheduler:
             AssertionError: with what is wrong.
         """
         assert len(self._running) <= self._max_running
-        assert self._waiting == sorted(self._waiting, key=place_in_line), "the line is not sorted"
-        queued = [*self._running, *self._waiting]
+        queued = [*self._running, *self._line]
         assert len(queued) == len(set(queued)), "a sequence is queued twice"
         alive = {s for r in self._requests.values() for s in r.sequences if not s.is_finished}
         assert {s for s in alive if not s.awaits_fork} == set(queued), "a sequence is lost"
         assert all(s.status is SequenceStatus.RUNNING for s in self._running)
-        assert all(s.num_computed_tokens == 0 for s in self._waiting)
+        assert all(s.num_computed_tokens == 0 for s in self._line)
         assert all(s.num_pending_tokens > 0 for s in queued)
-        in_flight = self._in_flight.scheduled if self._in_flight else ()
         holders = set(self._running) if self.enable_kv_cache else set()
-        holders |= {item.sequence for item in in_flight}
+        holders |= {item.sequence for output in self._in_flight for item in output.scheduled}
         assert self.manager.holders == holders, "blocks are held by the wrong sequences"
         self.manager.check_invariants()

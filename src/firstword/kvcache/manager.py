@@ -21,9 +21,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from firstword.errors import CapacityError
 from firstword.kvcache.block_pool import NO_BLOCK, BlockPool
+from firstword.kvcache.in_flight import InFlightBlocks
 from firstword.kvcache.prefix_cache import PrefixCache, PrefixHit, TokenSequence
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
 
@@ -90,6 +92,7 @@ class KVCacheManager:
         self.pool = BlockPool(num_blocks)
         self.enable_prefix_caching = enable_prefix_caching
         self._prefix_cache = PrefixCache(spec, self.pool, extra_key)
+        self._in_flight = InFlightBlocks()
         self._held: dict[TokenSequence, _Held] = {}
         self._copies: list[BlockCopy] = []
 
@@ -103,10 +106,10 @@ class KVCacheManager:
         """Blocks that no sequence holds."""
         return self.pool.num_free
 
-    @property
-    def num_evicted(self) -> int:
-        """Cached blocks whose page was taken for something else so far."""
-        return self.pool.num_evicted
+    @cached_property
+    def has_states(self) -> bool:
+        """Whether a group holds a running state, which each step changes in place."""
+        return any(group.kind == "state" for group in self.spec.groups)
 
     @property
     def usage(self) -> float:
@@ -121,6 +124,21 @@ class KVCacheManager:
     def match_prefix(self, sequence: TokenSequence) -> PrefixHit:
         """Find the longest cached prefix of a sequence, one token short of it; nothing changes."""
         return self._prefix_cache.match(sequence) if self.enable_prefix_caching else PrefixHit()
+
+    def awaited_block(self, sequence: TokenSequence) -> bytes | None:
+        """Name the last block beyond what is cached that another sequence computes, None for none.
+
+        It is worth waiting for as long as it has an `author`: the same would be computed twice.
+        """
+        if not len(self._in_flight):
+            return None
+        hit = self.match_prefix(sequence)
+        first, end = hit.num_tokens // self._block_size, len(sequence.token_ids) // self._block_size
+        return self._in_flight.last_of_chain(self._prefix_cache.block_keys(sequence, first, end))
+
+    def author(self, key: bytes) -> TokenSequence | None:
+        """Who is computing the block of that name; None if nobody is."""
+        return self._in_flight.author(key)
 
     def name_blocks(self, sequence: TokenSequence) -> None:
         """Compute the keys of a sequence's full blocks, which are kept with it.
@@ -169,19 +187,30 @@ class KVCacheManager:
             self._release(held)
             return False
         self._held[sequence] = held
+        if self.enable_prefix_caching:
+            first, end = held.num_full_blocks, len(sequence.token_ids) // self._block_size
+            self._in_flight.announce(sequence, self._prefix_cache.block_keys(sequence, first, end))
         return True
 
-    def allocate(self, sequence: TokenSequence, num_new_tokens: int) -> bool:
+    def allocate(
+        self, sequence: TokenSequence, num_new_tokens: int, start: int | None = None
+    ) -> bool:
         """Make room for the next `num_new_tokens` positions of a running sequence.
+
+        Args:
+            sequence: which holds blocks already.
+            num_new_tokens: how many.
+            start: the first of them; None for the first that is not computed yet.
 
         Returns:
             False where there are too few free blocks; nothing changes then.
         """
         held = self._held[sequence]
-        start = sequence.num_computed_tokens
+        start = sequence.num_computed_tokens if start is None else start
         if not self._extend(held, start, num_new_tokens):
             return False
-        self._take_snapshots(sequence, held)
+        if self.has_states:
+            self._take_snapshots(sequence, held)
         return True
 
     def _extend(self, held: _Held, start: int, num_new_tokens: int) -> bool:
@@ -259,7 +288,7 @@ class KVCacheManager:
 
         A block of theirs was to be filled by a copy, or they have a state, which a step overwrites.
         """
-        if any(group.kind == "state" for group in self.spec.groups):
+        if self.has_states:
             return set(self._held)
         if not self._copies:
             return set()
@@ -285,6 +314,8 @@ class KVCacheManager:
             if group.kind != "state" and self.enable_prefix_caching:
                 for index in range(held.num_full_blocks, num_full):
                     self._prefix_cache.keep_block(i, sequence, index, held.tables[i].blocks[index])
+        if num_full > held.num_full_blocks:
+            self._in_flight.filled(sequence, num_full - held.num_full_blocks)
         held.num_full_blocks = num_full
         for i, index, block in held.snapshots:
             self._prefix_cache.keep_block(i, sequence, index, block)
@@ -331,6 +362,7 @@ class KVCacheManager:
         held = self._held.pop(sequence, None)
         if held is None:
             return
+        self._in_flight.withdraw(sequence)
         if keep_tail and self.enable_prefix_caching:
             self._cache_tail(sequence, held)
         self._release(held)

@@ -141,6 +141,13 @@ class PrefixCache:
         parent = self._key(sequence, index - 1)
         self._pool.cache(block, BlockContent(group, parent, tokens, None))
 
+    def block_keys(self, sequence: TokenSequence, first: int, end: int) -> list[bytes]:
+        """Names of the full blocks `first` .. `end` - 1 of a sequence."""
+        if end <= first:
+            return []
+        self._key(sequence, end - 1)
+        return sequence.block_keys[first + 1 : end + 1]
+
     def _key(self, sequence: TokenSequence, index: int) -> bytes:
         """Key of the full block `index` of a sequence; of the root for -1."""
         keys = sequence.block_keys

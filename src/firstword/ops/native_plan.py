@@ -39,13 +39,42 @@ class NativeResult:
             view: the next step overwrites it.
         rows: [R] which of them each entry of the batch's `logits_indices` is.
         outcomes: per strategy, its token.
-        sampling_ms: milliseconds of `native_ms` that it took to choose them.
+        sampling_ms: milliseconds of the call that it took to choose them.
+        span: when the call began and ended, in seconds of `time.perf_counter`.
     """
 
     values: Float32Array
     rows: Int32Array
     outcomes: Sequence[_native.Outcome]
     sampling_ms: float
+    span: tuple[float, float]
+
+    @property
+    def milliseconds(self) -> float:
+        """Of the whole call."""
+        start, end = self.span
+        return (end - start) * 1e3
+
+
+@dataclass(frozen=True)
+class PreparedStep:
+    """A step that is ready to run.
+
+    Args:
+        step: its arrays, as the compiled module takes them.
+        token_ids: [T] the array among them that may still be filled in.
+        num_logits: rows that need logits, named once.
+        rows: [R] which of them each entry of the batch's `logits_indices` is.
+        kv: the KV pool.
+        strategies: R, or none.
+    """
+
+    step: _native.Step
+    token_ids: Int32Array
+    num_logits: int
+    rows: Int32Array
+    kv: NativeKVPool
+    strategies: Sequence[_native.Strategy]
 
 
 class NativeModel:
@@ -100,15 +129,30 @@ class NativeModel:
             KeyboardInterrupt: Ctrl-C was pressed on the way; other signal handlers' exceptions too.
             StepStoppedError: `stop` was called.
         """
+        return self.run_prepared(self.prepare(batch, kv, strategies))
+
+    def prepare(
+        self, batch: ForwardBatch, kv: NativeKVPool, strategies: Sequence[_native.Strategy] = ()
+    ) -> PreparedStep:
+        """All of `run` that can be done while another step runs; arguments as there.
+
+        The step reads the batch's own array of token ids when it is run.
+        """
         wanted, rows = _named_once(batch.logits_indices)
-        step = self._step(batch, wanted)
+        token_ids = _int32(batch.token_ids)
+        step = self._step(batch, token_ids, wanted)
+        return PreparedStep(step, token_ids, len(wanted), rows, kv, strategies)
+
+    def run_prepared(self, prepared: PreparedStep) -> NativeResult:
+        """Run a prepared step; errors as for `run`."""
+        strategies, rows = prepared.strategies, prepared.rows
         is_main = threading.current_thread() is threading.main_thread()
         buffer = self.plan.places[self.plan.result]
         start = time.perf_counter()
         sampled = self._native.run(
             self._sampler,
-            step,
-            kv.pages,
+            prepared.step,
+            prepared.kv.pages,
             self.vocab_size,
             self._windows,
             buffer,
@@ -116,16 +160,21 @@ class NativeModel:
             strategies,
             is_main,
         )
-        self.native_ms = (time.perf_counter() - start) * 1e3
+        end = time.perf_counter()
+        self.native_ms = (end - start) * 1e3
         if sampled is None:
             raise StepStoppedError("the step was stopped before its end: run its sequences again")
         outcomes, seconds = sampled
-        values = self._native.floats(buffer, len(wanted), self.vocab_size)
-        return NativeResult(values, rows, outcomes, seconds * 1e3)
+        values = self._native.floats(buffer, prepared.num_logits, self.vocab_size)
+        return NativeResult(values, rows, outcomes, seconds * 1e3, (start, end))
 
     def stop(self) -> None:
-        """End the running step within 100 ms; it raises StepStoppedError. For other threads."""
+        """End the running step, or else the next, within 100 ms; it raises StepStoppedError."""
         self._native.stop()
+
+    def clear_stop(self) -> None:
+        """Forget a stop that no step has ended at; not while a step runs."""
+        self._native.clear_stop()
 
     def reserve(self, num_tokens: int, num_logits: int) -> None:
         """Take the scratch memory for steps of this size now."""
@@ -155,11 +204,11 @@ class NativeModel:
         """Bytes held besides weights and KV pool."""
         return self._native.scratch_bytes
 
-    def _step(self, batch: ForwardBatch, rows: Int32Array) -> _native.Step:
+    def _step(self, batch: ForwardBatch, token_ids: Int32Array, rows: Int32Array) -> _native.Step:
         last = max(batch.seq_lens.tolist(), default=1) - 1
         copies = np.array(batch.block_copies, dtype=np.int32).reshape(-1, 3)
         return _native.Step(
-            token_ids=_int32(batch.token_ids),
+            token_ids=token_ids,
             positions=_int32(batch.positions),
             query_start_loc=_int32(batch.query_start_loc),
             seq_lens=_int32(batch.seq_lens),

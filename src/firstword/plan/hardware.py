@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,19 @@ def usable_memory(root: Path = _ROOT) -> UsableMemory:
                 limits.append((max(0, limit - (usage or 0)), "memory left in the container"))
     num_bytes, reason = min(limits)
     return UsableMemory(num_bytes, reason)
+
+
+def process_memory(root: Path = _ROOT) -> int:
+    """Bytes that this process holds of its own: pages of mapped files are not counted."""
+    for line in (_read(root / "proc/self/status") or "").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    try:
+        import resource
+    except ImportError:  # no such system call here
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _affinity() -> set[int]:

@@ -67,7 +67,8 @@ class Answer:
                     tokenizer,
                     params.stop,
                     skip_special=params.skip_special_tokens,
-                    keep_leading_space=not prompt.is_chat,
+                    # An answer held to a grammar is just what the grammar saw.
+                    keep_leading_space=not prompt.is_chat or params.grammar is not None,
                 )
             )
             for _ in range(params.n)
@@ -112,8 +113,7 @@ class Answer:
 
     def _text(self, sample: _Sample, output: SequenceOutput) -> str:
         """The text that became certain, and whether the sample ends with it."""
-        ended_by_token = output.finish_reason == "stop"
-        text = "" if ended_by_token else sample.stream.push(output.token_id)
+        text = "" if output.ended_by_token else sample.stream.push(output.token_id)
         if sample.stream.stop_reason is not None:
             sample.finish_reason, sample.stop_reason = "stop", sample.stream.stop_reason
             self._stop_at(output.sample_index, sample.stream.stop_reason)

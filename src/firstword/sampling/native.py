@@ -10,7 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 
 import firstword._native as _native
-from firstword.batch import Candidate, Float32Array, Int32Array, SampledToken, SamplingRow
+from firstword.batch import (
+    Candidate,
+    Float32Array,
+    Int32Array,
+    PenaltyTable,
+    SampledToken,
+    SamplingRow,
+)
 from firstword.errors import SamplingError
 from firstword.sampling.sampler import (
     mask_size_error,
@@ -44,7 +51,8 @@ class NativeSampler:
             R tokens, or errors where no token can be chosen.
         """
         outcomes = self._sampler.sample(logits, rows, native_strategies(strategies))
-        return sampled_tokens(outcomes, strategies, logits, rows)
+        kept = wanted_logits(logits, rows, strategies)
+        return sampled_tokens(outcomes, strategies, kept, logits.shape[1])
 
 
 def native_strategies(strategies: Sequence[SamplingRow]) -> list[_native.Strategy]:
@@ -55,14 +63,39 @@ def native_strategies(strategies: Sequence[SamplingRow]) -> list[_native.Strateg
 def sampled_tokens(
     outcomes: Sequence[_native.Outcome],
     strategies: Sequence[SamplingRow],
-    logits: Float32Array,
-    rows: Int32Array,
+    logits: Sequence[Float32Array | None],
+    vocab_size: int,
 ) -> tuple[SampledToken | SamplingError, ...]:
-    """What the compiled module chose, for `sample_each` and for steps that sample themselves."""
+    """What the compiled module chose, for `sample_each` and for steps that sample themselves.
+
+    Args:
+        outcomes: R of them.
+        strategies: R.
+        logits: R unaltered rows [V], or None where they are not wanted.
+        vocab_size: V.
+    """
     return tuple(
-        _outcome(outcome, strategy, logits, row)
-        for outcome, strategy, row in zip(outcomes, strategies, rows, strict=True)
+        _outcome(outcome, strategy, row, vocab_size)
+        for outcome, strategy, row in zip(outcomes, strategies, logits, strict=True)
     )
+
+
+def wanted_logits(
+    logits: Float32Array, rows: Int32Array, strategies: Sequence[SamplingRow]
+) -> list[Float32Array | None]:
+    """Copies of the rows that strategies want back.
+
+    Args:
+        logits: [R', V].
+        rows: [R] the row of `logits` that each token is chosen from.
+        strategies: R of them.
+    """
+    if not any(strategy.want_logits for strategy in strategies):
+        return [None] * len(strategies)
+    return [
+        logits[row].copy() if strategy.want_logits else None
+        for row, strategy in zip(rows, strategies, strict=True)
+    ]
 
 
 def _strategy(row: SamplingRow) -> _native.Strategy:
@@ -79,14 +112,25 @@ def _strategy(row: SamplingRow) -> _native.Strategy:
         bias=[value for _, value in row.logit_bias],
         allowed=None if allowed is None else np.ascontiguousarray(allowed, dtype=np.uint32),
         num_candidates=row.num_top_logprobs,
+        penalties=None if row.penalties is None else _penalties(row.penalties),
+    )
+
+
+def _penalties(table: PenaltyTable) -> _native.Penalties:
+    return _native.Penalties(
+        token_ids=table.token_ids,
+        counts=table.counts,
+        repetition=table.repetition,
+        frequency=table.frequency,
+        presence=table.presence,
     )
 
 
 def _outcome(
-    outcome: _native.Outcome, row: SamplingRow, logits: Float32Array, index: np.int32
+    outcome: _native.Outcome, row: SamplingRow, logits: Float32Array | None, vocab_size: int
 ) -> SampledToken | SamplingError:
     if outcome.status != _native.SampleStatus.OK:
-        return _error(outcome, row, logits.shape[1])
+        return _error(outcome, row, vocab_size)
     return SampledToken(
         token_id=outcome.token,
         logprob=outcome.logprob,
@@ -94,7 +138,7 @@ def _outcome(
         num_survivors=outcome.num_survivors,
         uniform=None if row.temperature == 0 else outcome.uniform,
         candidates=tuple(Candidate(*candidate) for candidate in outcome.candidates),
-        logits=logits[index].copy() if row.want_logits else None,
+        logits=logits,
     )
 
 

@@ -19,6 +19,14 @@ _MAX_SEED = 2**64 - 1
 GrammarKind = Literal["json_schema", "json_object", "regex", "lark", "choice"]
 PenaltyScope = Literal["output", "all"]
 
+_GRAMMAR_WORDS: dict[str, str] = {
+    "json_schema": "JSON schema",
+    "json_object": "form of a JSON object",
+    "regex": "regular expression",
+    "lark": "grammar",
+    "choice": "list of choices",
+}
+
 _PRESETS: dict[str, dict[str, float | int]] = {
     # Lively but not adrift: small chat models lose the thread when their long tail is sampled.
     "chat": {"temperature": 0.7, "top_k": 40, "top_p": 0.95},
@@ -166,6 +174,7 @@ class SamplingParams:
         if self.logit_bias:
             tokens = "token" if len(self.logit_bias) == 1 else "tokens"
             steps.append(f"bias on {len(self.logit_bias)} {tokens}")
+        steps += self._penalty_words()
         if self.temperature == 0:
             steps.append("greedy: the largest logit")
         else:
@@ -174,7 +183,26 @@ class SamplingParams:
                 steps.append(f"top-k {self.top_k}")
             if self.top_p < 1:
                 steps.append(f"top-p {self.top_p:g}")
+        if self.grammar is not None:
+            steps.insert(0, f"only what the {_GRAMMAR_WORDS[self.grammar.kind]} allows")
         return ", then ".join(steps)
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether tokens that have occurred count for less (or more)."""
+        return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1)
+
+    def _penalty_words(self) -> list[str]:
+        words = []
+        if self.repetition_penalty != 1:
+            words.append(f"repetition penalty {self.repetition_penalty:g}")
+        if self.frequency_penalty:
+            words.append(f"frequency penalty {self.frequency_penalty:g}")
+        if self.presence_penalty:
+            words.append(f"presence penalty {self.presence_penalty:g}")
+        if words and self.penalty_scope == "all":
+            words[-1] += " (the prompt counts)"
+        return words
 
     def check_vocabulary(self, vocab_size: int) -> None:
         """Refuse token ids that a model does not have.

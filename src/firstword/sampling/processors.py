@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from firstword.batch import Float32Array
+from firstword.batch import Float32Array, PenaltyTable
 from firstword.sampling.softmax import running_sums, total
 
 _FIRST_GUESS = 256  # tokens among which the nucleus is looked for first
@@ -36,6 +36,28 @@ def add_bias(logits: Float32Array, bias: Iterable[tuple[int, float]]) -> None:
     """
     for token_id, value in bias:
         logits[token_id] += np.float32(value)
+
+
+def penalize(logits: Float32Array, table: PenaltyTable) -> None:
+    """Take the penalties off tokens that have occurred, in single precision.
+
+    For each: the logit is divided by the repetition penalty if positive, else multiplied with it
+    (Keskar et al., "CTRL", 2019, as others have it for negative logits); then frequency x count
+    and then presence are subtracted. What overflows is the largest finite number.
+
+    Args:
+        logits: [V], finite or -inf, changed in place.
+        table: the tokens, their counts and the penalties.
+    """
+    ids = table.token_ids
+    values = logits[ids]
+    # A penalty too small for single precision acts like the smallest one that is not.
+    repetition = max(np.float32(table.repetition), np.finfo(np.float32).tiny)
+    with np.errstate(over="ignore", under="ignore"):
+        values = np.where(values > 0, values / repetition, values * repetition)
+        values -= np.float32(table.frequency) * table.counts.astype(np.float32)
+        values -= np.float32(table.presence)
+    logits[ids] = np.minimum(values, np.finfo(np.float32).max)
 
 
 def ban_tokens(logits: Float32Array, token_ids: Iterable[int]) -> None:

@@ -5,7 +5,8 @@ logits, and what is done with the tokens.
 
 A row is chosen from as follows; a native twin that follows this gives the same bits.
 
-1. Logits that are NaN or +inf count as -inf. Then bias, bans and the allowed tokens apply.
+1. Logits that are NaN or +inf count as -inf. Then bias, penalties (repetition, frequency,
+   presence), bans and the allowed tokens apply, in this order.
 2. Temperature 0: the largest logit, ties to the lowest id.
 3. Else the k largest logits stay (top-k) and become weights (`softmax_weights`, temperature
    applied); top-p cuts the weights further (`keep_top_p`).
@@ -130,12 +131,15 @@ def _finite_logits(logits: Float32Array) -> Float32Array:
 
 
 def _alter(logits: Float32Array, row: SamplingRow) -> Float32Array:
-    """Bias, bans and the allowed tokens, on a copy if there are any."""
-    if not row.logit_bias and not row.banned_token_ids and row.allowed_tokens is None:
+    """Bias, penalties, bans and the allowed tokens, on a copy if there are any."""
+    is_altered = row.logit_bias or row.banned_token_ids or row.penalties is not None
+    if not is_altered and row.allowed_tokens is None:
         return logits
     _check_row(row, len(logits))
     altered = logits.copy()
     processors.add_bias(altered, row.logit_bias)
+    if row.penalties is not None:
+        processors.penalize(altered, row.penalties)
     processors.ban_tokens(altered, row.banned_token_ids)
     if row.allowed_tokens is not None:
         processors.keep_allowed(altered, row.allowed_tokens)
@@ -146,6 +150,8 @@ def _alter(logits: Float32Array, row: SamplingRow) -> Float32Array:
 
 def _check_row(row: SamplingRow, vocab_size: int) -> None:
     named = [token_id for token_id, _ in row.logit_bias] + list(row.banned_token_ids)
+    if row.penalties is not None:
+        named += row.penalties.token_ids.tolist()
     for token_id in named:
         if not 0 <= token_id < vocab_size:
             raise unknown_token_error(token_id, vocab_size)

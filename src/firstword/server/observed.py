@@ -107,7 +107,7 @@ class ObservedLLM:
         # What streams is a generator, which can be closed; its protocol says less.
         deltas = cast(
             AsyncGenerator[TextDelta, None],
-            self._llm.stream(prompt, params, options, request_id=request_id),
+            self._llm.stream(prompt, params or SamplingParams(), options, request_id=request_id),
         )
         with follower:
             async with aclosing(deltas):

@@ -19,7 +19,11 @@ Raises:
 
 _SYSTEM, _TOOL, _KEY, _VALUE, _RESULT = "sYsTeM", "tOoL", "kEy", "vAlUe", "rEsUlT"
 _MAPPING, _TEXT = {_KEY: _VALUE}, f'{{"{_KEY}": "{_VALUE}"}}'
-_USER = {"role": "user", "content": "uSeR"}
+_USER: dict[str, object] = {"role": "user", "content": "uSeR"}
+
+
+def _said_by(role: str) -> dict[str, object]:
+    return {"role": role, "content": _SYSTEM}
 
 
 def _call(arguments: object, call_id: str = "call00000") -> dict[str, object]:
@@ -42,13 +46,13 @@ class TemplateTraits:
     @cached_property
     def knows_developer(self) -> bool:
         """Whether there is a role of the developer beside that of the system."""
-        messages = [{"role": "developer", "content": _SYSTEM}, _USER]
+        messages = [_said_by("developer"), _USER]
         return "developer" in self._source and _SYSTEM in self._try(messages)
 
     @cached_property
     def takes_system(self) -> bool:
         """Whether system messages can be written; also said of a template that refuses all."""
-        messages = [{"role": "system", "content": _SYSTEM}, _USER]
+        messages = [_said_by("system"), _USER]
         return _SYSTEM in self._try(messages) or not self._try([_USER])
 
     @cached_property

@@ -38,7 +38,8 @@ def test_every_workload_runs_with_prompts_of_the_right_length(workload: str) -> 
 
 def test_warm_up_is_left_out_and_has_prompts_of_its_own() -> None:
     with ScriptedServer(usual) as server:
-        exchanges = asyncio.run(measurement(server).run("distinct", SIZES, warm_up=3))
+        sizes = replace(SIZES, seed=1)
+        exchanges = asyncio.run(measurement(server).run("distinct", sizes, warm_up=3))
         asked = [r.body["messages"][0]["content"] for r in server.requests if "chat" in r.path]
     assert len(exchanges) == 4
     assert len(asked) == 1 + 3 + 4 and len(set(asked)) == len(asked)

@@ -31,7 +31,9 @@ def test_percentiles_are_interpolated() -> None:
 
 def test_a_distribution_leaves_out_what_is_not_known() -> None:
     values = Distribution.of([1.0, None, 3.0, 2.0])
-    assert values == Distribution(3, 2.0, 2.0, pytest.approx(2.9), pytest.approx(2.98), 3.0)
+    assert values is not None
+    assert (values.count, values.mean, values.p50, values.max) == (3, 2, 2, 3)
+    assert values.p95 == pytest.approx(2.9) and values.p99 == pytest.approx(2.98)
     assert Distribution.of([None]) is None
 
 

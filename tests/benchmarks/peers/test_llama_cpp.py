@@ -57,6 +57,19 @@ def test_the_driver_is_compiled_when_it_is_older_than_its_source(
     assert commands[0][-1] == str(home.folder / "drive_llama_cpp")
 
 
+def test_a_build_for_avx2_lies_beside_the_native_one(
+    home: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(llama_cpp, "run", lambda command, **_: commands.append(list(command)))
+    monkeypatch.setattr(Environment, "install", lambda self: None)
+    LlamaCpp(home=home, build=llama_cpp.AVX2).install()
+    configure, build, link = commands
+    assert "-DGGML_NATIVE=OFF" in configure and "-DGGML_AVX2=ON" in configure
+    assert build[2] == configure[4] == str(home.folder / "build-avx2")
+    assert link[-1] == str(home.folder / "drive_llama_cpp-avx2")
+
+
 def test_prompts_are_read_one_at_a_time() -> None:
     assert LlamaCpp().can_run(Case("decode", 4, 8, 16)) and LlamaCpp().can_run(Case("prefill", 9))
     assert not LlamaCpp().can_run(Case("prefill", 9, batch=2))

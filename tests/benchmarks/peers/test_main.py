@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -22,6 +23,13 @@ def test_peers_are_chosen_with_all_of_their_settings() -> None:
     assert command.chosen_engines("") == []
     with pytest.raises(ValueError, match="no peer 'other'"):
         command.chosen_engines("other")
+
+
+def test_peers_without_a_way_to_hold_them_to_avx2_are_not_among_those_that_are() -> None:
+    native, avx2 = ({e.name for e in command.chosen_engines(None, isa)} for isa in command.PEERS)
+    assert native - avx2 == {"ONNX Runtime GenAI"} and avx2 < native
+    settings = [command.settings_file(isa).name for isa in command.PEERS]
+    assert settings == ["settings.json", "settings-avx2.json"]
 
 
 def test_what_cannot_be_installed_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +55,8 @@ def arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str) -> li
     """A command line of one row, with a peer in two settings."""
     monkeypatch.setattr(command, "Firstword", lambda: Rival("firstword", [6.0] * 3))
     peers: list[Engine] = [Rival("peer", [2.0] * 3), Rival("peer", [3.0] * 3, "quick")]
-    monkeypatch.setattr(command, "PEERS", {"peer": peers})
+    monkeypatch.setattr(command, "PEERS", {"native": {"peer": peers}, "avx2": {"peer": peers[:1]}})
+    monkeypatch.setenv("FIRSTWORD_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(command, "Plan", quick_plan)
     files = ["--out", str(tmp_path / "out"), "--settings", str(tmp_path / "settings.json")]
     words = ["peers", "--rows", f"{model}/prefill:5", "--engines", "peer", "--rounds", "2"]
@@ -70,6 +79,17 @@ def test_settings_are_tried_kept_and_then_used(
     assert page in capsys.readouterr().out and "| peer quick | 3.0 (3.0-3.0) | 2.00x" in page
     report = json.loads((tmp_path / "out" / "2026-01-02-peers.json").read_text())
     assert [engine["name"] for engine in report["rows"][0]["engines"]] == ["firstword", "peer"]
+
+
+def test_a_session_can_be_held_to_avx2(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRSTWORD_ISA", "generic")
+    arguments += ["--isa", "avx2"]
+    command.main()
+    assert os.environ["FIRSTWORD_ISA"] == "avx2"
+    report = json.loads((tmp_path / "out" / "2026-01-02-peers-avx2.json").read_text())
+    assert [engine["setting"] for engine in report["rows"][0]["engines"]] == ["", ""]
 
 
 def test_rows_of_the_same_day_and_name_come_together(

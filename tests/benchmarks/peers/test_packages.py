@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,12 @@ from benchmarks.peers.engine import DRIVERS
 from benchmarks.peers.environment import Environment
 from benchmarks.peers.ik_llama_cpp import IkLlamaCpp
 from benchmarks.peers.onnxruntime_genai import OnnxRuntimeGenAI
-from benchmarks.peers.openvino_genai import OpenVINOGenAI
+from benchmarks.peers.openvino_genai import AVX2_SETTINGS, SETTINGS, OpenVINOGenAI
 from benchmarks.peers.session import EngineFailedError, Job
 from firstword.bench.cases import Case
 
 PYTHON = """
-import json, sys
+import json, os, sys
 assert sys.argv[1].endswith(".py")
 print("READY", flush=True)
 kind, tokens, depth, batch = input().split()
@@ -56,6 +57,18 @@ def test_the_driver_gets_the_job_and_the_settings(
         timing = session.time(CASES[0])
     assert timing.speed == 512
     assert timing.details["words"] == ["m.gguf", "2", "600", "1", "-", "one", "two"]
+
+
+def test_openvino_is_held_to_avx2_by_its_environment(
+    home: Environment,
+) -> None:
+    (home.python).write_text(
+        f"#!{sys.executable}{PYTHON}".replace("sys.argv[2:]", "os.environ['ONEDNN_MAX_CPU_ISA']")
+    )
+    for engine in AVX2_SETTINGS:
+        with replace(engine, home=home).open(JOB) as session:
+            assert session.time(CASES[0]).details["words"] == "AVX2"
+    assert [e.setting for e in AVX2_SETTINGS] == [e.setting for e in SETTINGS]
 
 
 def test_each_runs_the_cases_that_it_can() -> None:

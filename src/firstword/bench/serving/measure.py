@@ -13,8 +13,8 @@ from firstword.bench.serving.prompts import Count, PromptMaker, Sizer, calibrate
 from firstword.bench.serving.workloads import WORKLOADS, Sizes, distinct
 from firstword.errors import ConfigError
 
-_WARM_UP_SEED = -1
-"""Warm-up prompts are none of those that are measured."""
+_WARM_UP_SEEDS = 2**32
+"""From here on: warm-up prompts are none of those that are measured."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Measurement:
 
     async def _warm_up(self, sizes: Sizes, sizer: Sizer, count: int) -> None:
         same = replace(sizes, requests=count, rate=None, concurrency=max(count, 1))
-        for phase in distinct(same, PromptMaker(sizer, _WARM_UP_SEED - sizes.seed)):
+        for phase in distinct(same, PromptMaker(sizer, _WARM_UP_SEEDS + sizes.seed)):
             await LoadGenerator(self.client, lambda exchange: None).run(phase)
 
     async def _calibrate(self) -> Sizer:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from firstword.errors import ConfigError
 from firstword.text.tools.spec import NamedTool, ToolChoice, ToolSpec
 
-# One way to write each value: a model that may add white space may add it for ever.
-_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _COMBINATIONS = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties", "unevaluatedProperties")
 
 
@@ -100,7 +98,7 @@ def _call_rules(layout: CallLayout, index: int, tool: ToolSpec) -> list[str]:
 
 
 def arguments_schema(parameters: Mapping[str, object]) -> dict[str, object]:
-    """A tool's schema as it is enforced: an object, in one layout, of the listed keys only.
+    """A tool's schema as it is enforced: an object, of the listed keys only.
 
     A schema that allows more keys without naming them would let a model invent arguments for
     ever; where it combines schemas it is taken as it is.
@@ -109,7 +107,7 @@ def arguments_schema(parameters: Mapping[str, object]) -> dict[str, object]:
     if not any(key in schema for key in _COMBINATIONS):
         schema.setdefault("properties", {})
         schema.setdefault("additionalProperties", False)
-    return {**schema, "x-guidance": _LAYOUT}
+    return schema
 
 
 def _literal(text: str) -> str:

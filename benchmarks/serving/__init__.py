@@ -1,0 +1,1 @@
+"""Our server and others' under the same load, in turns."""

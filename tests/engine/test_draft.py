@@ -1,0 +1,32 @@
+"""A step in the making: what it charges and what it becomes."""
+
+from __future__ import annotations
+
+from math import inf
+
+from firstword.engine.draft import StepDraft
+from firstword.engine.policy import Budget
+from firstword.engine.request import Request
+from firstword.engine.shares import KeyShares
+from firstword.engine.step import StepLoad, StepTime
+from firstword.kvcache.manager import KVCacheManager
+from firstword.kvcache.prefix_cache import PrefixHit
+from firstword.kvcache.spec import KVCacheSpec
+from tests.fakes import full_group
+
+
+def test_what_goes_in_is_charged_and_comes_out() -> None:
+    manager = KVCacheManager(KVCacheSpec((full_group(),), 4), 8)
+    shares = KeyShares()
+    request = Request("a", tuple(range(6)), 3, n=2, key="k")
+    shares.join("k")
+    before = shares.used("k")
+    draft = StepDraft(Budget(StepTime(1, 2, 0.5, 4), 16, inf, manager), shares)
+    assert manager.admit(request.sequences[0], 6, PrefixHit())
+    draft.include(request.sequences[0], 6)
+    output = draft.output(7, 1.5, [])
+    assert shares.used("k") - before == 6
+    assert (output.step, output.time, output.num_tokens) == (7, 1.5, 6)
+    assert output.scheduled[0].samples == (0, 1)
+    assert output.load == StepLoad(num_tokens=6, num_pairs=21, num_samples=2)
+    assert output.predicted_ms == 1 + 2 * 6 + 0.5 * 21 + 4 * 2
