@@ -72,7 +72,10 @@ class Exchange:
         self.sent.append(message)
 
     def run(self, app: ASGIApp) -> Exchange:
-        asyncio.run(app(self.scope, self.receive, self.send))
+        async def call() -> None:
+            await app(self.scope, self.receive, self.send)
+
+        asyncio.run(call())
         return self
 
     @property
