@@ -95,9 +95,13 @@ class Pipeline:
         output = self._scheduler.schedule_ahead()
         if output is None:
             return
-        step = build_step_ahead(output, before.output, self._kv, sampling, self._num_candidates)
-        ids = frozenset(item.sequence.request.request_id for item in output.scheduled)
-        self._launch(output, step, ids)
+        try:
+            step = build_step_ahead(output, before.output, self._kv, sampling, self._num_candidates)
+            ids = frozenset(item.sequence.request.request_id for item in output.scheduled)
+            self._launch(output, step, ids)
+        except BaseException:
+            self._scheduler.discard(output)
+            raise
 
     def _launch(self, output: SchedulerOutput, step: StepInput, ids: frozenset[str]) -> None:
         # Known before it runs: whoever wants to end it may ask at any time.
