@@ -48,7 +48,7 @@ class Server:
     command: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        self._log = Path(".fuzz/server.log").open("wb")  # noqa: SIM115: open as long as it runs
+        self._log = Path(".fuzz/server.log").open("wb")
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self._log)
         self.url = self._await_url()
 

@@ -1,8 +1,8 @@
 """An HTTP connection that no client can hold for nothing: limits where uvicorn has none.
 
 A request head that does not end is limited in bytes and in time; a connection that waits for
-nothing is let go; one whose client reads nothing, or has gone without a word, is cut off. Not here: limits of complete heads and of
-bodies (middleware).
+nothing is let go; one whose client reads nothing, or has gone without a word, is cut off.
+Not here: limits of complete heads and of bodies (middleware).
 """
 
 from __future__ import annotations
