@@ -18,13 +18,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import httpx
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 from schemathesis import GenerationMode
 
 from tests.server import hostile
+
+T = TypeVar("T")
 
 PYTHON = ".venv/bin/python"
 FAKE = json.dumps({"script": {"text": "Hello"}, "settings": {"log_level": "error"}})
@@ -149,9 +153,9 @@ def from_page(page: dict[str, object], count: int, number: int) -> Iterator[host
             )
 
 
-def drawn(strategy: object, count: int, number: int) -> list[object]:
+def drawn(strategy: SearchStrategy[T], count: int, number: int) -> list[T]:
     """Examples of a strategy, the same for the same seed."""
-    found: list[object] = []
+    found: list[T] = []
 
     @seed(number)
     @settings(
@@ -162,7 +166,7 @@ def drawn(strategy: object, count: int, number: int) -> list[object]:
         suppress_health_check=list(HealthCheck),
     )
     @given(strategy)
-    def keep(example: object) -> None:
+    def keep(example: T) -> None:
         found.append(example)
 
     keep()

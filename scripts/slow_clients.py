@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 NUM_READERS, NUM_EVENTS, LONG = 4, 200, 60_000
@@ -44,7 +45,7 @@ async def gaps_of_readers(port: int) -> list[float]:
             if line.startswith(b"data:"):
                 times.append(time.monotonic())
         writer.close()
-        return [1000 * (b - a) for a, b in zip(times, times[1:], strict=False)]
+        return [1000 * (b - a) for a, b in pairwise(times)]
 
     gaps = await asyncio.gather(*(read() for _ in range(NUM_READERS)))
     return [gap for of_one in gaps for gap in of_one]
