@@ -114,7 +114,7 @@ class Tally:
 def send(client: httpx.Client, case: hostile.Case, tally: Tally) -> None:
     """Send one request and check its answer; no answer at all is a fault too."""
     pieces = iter([case.body[:7], case.body[7:]]) if case.chunked else case.body
-    headers = [(name, value.encode("latin-1")) for name, value in case.headers.items()]
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in case.headers.items()]
     try:
         answer = client.request(case.method, case.path, content=pieces, headers=headers)
     except httpx.HTTPError as error:
