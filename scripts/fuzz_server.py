@@ -1,6 +1,6 @@
 """Sends generated requests to a server and checks every answer: run it with scripts/fuzz_server.
 
-A third of the bodies come from schemathesis, which reads our OpenAPI page; the rest from
+About a quarter of the requests come from schemathesis, which reads our OpenAPI page; the rest from
 tests/server/hostile.py. Bodies of 50 MB come besides. The same seed gives the same requests.
 Not here: the same in the suite, a few hundred requests without a socket (tests/server).
 """
@@ -218,12 +218,11 @@ def fuzz(command: tuple[str, ...], model: str, count: int, number: int, real: bo
     random = Random(number)
     with httpx.Client(base_url=server.url, timeout=120) as client:
         page = client.get("/openapi.json").json()
-        cases = [
-            hostile.draw(Random(f"{number}-{index}"), model) for index in range(count * 2 // 3)
-        ]
-        cases += [with_served_model(c, random, model) for c in from_page(page, count // 3, number)]
+        cases = [with_served_model(c, random, model) for c in from_page(page, count // 3, number)]
+        # An operation without a body has but one request: the page gives less than a third.
+        cases += [hostile.draw(Random(f"{number}-{i}"), model) for i in range(count - len(cases))]
         if real:
-            cases = [shortened(case) for case in cases][:count]
+            cases = [shortened(case) for case in cases]
         random.shuffle(cases)
         for case in cases[:BATCH]:  # what is made once is made before memory is looked at
             send(client, case, tally)
