@@ -9,7 +9,8 @@ from pathlib import Path
 from firstword.batch import Float32Array
 from firstword.config import EngineConfig
 from firstword.engine.binding import Numerics
-from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.engine import Engine
+from firstword.engine.model import EngineModel
 from firstword.engine.runner import NativeRunner, ReferenceRunner, Runner
 from firstword.engine.step import StepTime
 from firstword.models.registry import Model as Network

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from firstword.config import EngineConfig
-from firstword.engine.engine import RequestOptions
 from firstword.engine.messages import Add, LoadFailed, Message, Ready, Shutdown, StepMessage
+from firstword.engine.request import RequestOptions
 from firstword.engine_process import ProcessClient, StartUp, _frame, _receive
 from firstword.errors import ModelNotFoundError
 from firstword.loading import LoadOptions

@@ -20,7 +20,6 @@ from typing import Protocol, Self, TypeVar
 
 from firstword.config import EngineConfig
 from firstword.engine.binding import Numerics
-from firstword.engine.engine import RequestOptions
 from firstword.engine.messages import (
     Abort,
     Accepted,
@@ -41,6 +40,7 @@ from firstword.engine.outputs import (
     SequenceOutput,
     TextDelta,
 )
+from firstword.engine.request import RequestOptions
 from firstword.engine.stats import EngineStats
 from firstword.engine_process import ProcessClient, StartUp
 from firstword.engine_thread import ThreadClient

@@ -65,7 +65,6 @@ class LLM:
         self.backend, self.threads = loaded.backend, loaded.num_threads
         self.recorder = loaded.engine.recorder
         self.notices = list(loaded.notices)
-        loaded.engine.scheduler.limits = None  # a caller of this process waits for its own requests
         self._processor = Processor(loaded.engine, self.tokenizer, self.name)
         self._ids = itertools.count()
         self._inbox: dict[str, deque[TextDelta]] = {}

@@ -17,8 +17,9 @@ from firstword.batch import ForwardBatch, SamplingRow, StepInput
 from firstword.config import EngineConfig
 from firstword.engine.binding import Binding, Numerics, bind, choose_numerics
 from firstword.engine.calibration import nominal_step_time
-from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.engine import Engine
 from firstword.engine.messages import EngineInfo
+from firstword.engine.model import EngineModel
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import build_model, model_kv_spec

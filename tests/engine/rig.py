@@ -12,7 +12,8 @@ import numpy as np
 
 from firstword.batch import Float32Array, StepInput, StepResult
 from firstword.config import EngineConfig
-from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.engine import Engine
+from firstword.engine.model import EngineModel
 from firstword.engine.outputs import SequenceOutput
 from firstword.kvcache.spec import KVCacheSpec
 from firstword.sampling.params import SamplingParams

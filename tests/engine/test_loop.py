@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from firstword.batch import StepInput
-from firstword.engine.engine import RequestOptions
 from firstword.engine.loop import EngineLoop
 from firstword.engine.messages import (
     Abort,
@@ -21,6 +20,7 @@ from firstword.engine.messages import (
     StepMessage,
     Stop,
 )
+from firstword.engine.request import RequestOptions
 from firstword.errors import ConfigError, PromptTooLongError, SamplingError, StepStoppedError
 from firstword.sampling.params import SamplingParams
 from tests.engine.rig import GREEDY, Rig, rig

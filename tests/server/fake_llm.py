@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from firstword.batch import Candidate
-from firstword.engine.engine import RequestOptions
 from firstword.engine.outputs import (
     CompletionOutput,
     PromptProgress,
@@ -16,6 +15,7 @@ from firstword.engine.outputs import (
     TextDelta,
     TokenLogprob,
 )
+from firstword.engine.request import RequestOptions
 from firstword.engine.stats import EngineStats
 from firstword.errors import ConfigError, PromptTooLongError
 from firstword.processor.prompt import EncodedPrompt, Prompt, PromptEncoder

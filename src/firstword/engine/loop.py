@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from firstword.engine.engine import Engine, Prepared
+from firstword.engine.engine import Engine
 from firstword.engine.messages import (
     Abort,
     Accepted,
@@ -23,6 +23,7 @@ from firstword.engine.messages import (
     StepMessage,
     Stop,
 )
+from firstword.engine.preparation import Prepared
 from firstword.errors import FirstwordError, StepStoppedError
 
 _log = logging.getLogger("firstword.engine")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from firstword.engine.engine import RequestOptions
 from firstword.engine.outputs import PromptProgress, RequestMetrics, SequenceOutput
+from firstword.engine.request import RequestOptions
 from firstword.engine.stats import EngineStats
 from firstword.errors import FirstwordError
 from firstword.sampling.params import SamplingParams

@@ -80,7 +80,7 @@ class Pipeline:
     def launch(self, output: SchedulerOutput, sampling: Sampling) -> None:
         """Give the runner a step."""
         step = build_step(output, self._kv, sampling, self._num_candidates)
-        self._launch(output, step, frozenset(sampling))
+        self._launch(output, step)
 
     def launch_ahead(self, sampling: Sampling) -> None:
         """Give the runner the step that follows on the one under way, if that can be.
@@ -97,12 +97,11 @@ class Pipeline:
         if output is None:
             return
         step = build_step_ahead(output, before.output, self._kv, sampling, self._num_candidates)
-        ids = frozenset(item.sequence.request.request_id for item in output.scheduled)
-        self._launch(output, step, ids)
+        self._launch(output, step)
 
-    def _launch(self, output: SchedulerOutput, step: StepInput, ids: frozenset[str]) -> None:
+    def _launch(self, output: SchedulerOutput, step: StepInput) -> None:
         handle = self.runner.submit(step)
-        self._launched.append(Launched(output, step, handle, self._clock(), ids))
+        self._launched.append(Launched(output, step, handle, self._clock(), output.request_ids))
 
     def collect(self) -> StepResult:
         """Wait for the result of the step under way; `retire` or `drop` must follow."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, cast
 
-from firstword.engine.engine import RequestOptions
 from firstword.engine.outputs import RequestOutput, TextDelta
+from firstword.engine.request import RequestOptions
 from firstword.errors import ConfigError
 from firstword.processor.prompt import EncodedPrompt, Prompt
 from firstword.sampling.params import Grammar, SamplingParams

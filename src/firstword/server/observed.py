@@ -12,9 +12,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol, cast
 
-from firstword.engine.engine import RequestOptions
 from firstword.engine.messages import EngineInfo
 from firstword.engine.outputs import RequestOutput, TextDelta
+from firstword.engine.request import RequestOptions
 from firstword.engine.stats import EngineStats
 from firstword.errors import FirstwordError, QueueFullError
 from firstword.processor.prompt import EncodedPrompt, Prompt

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from firstword.engine.engine import RequestOptions
+from firstword.engine.request import RequestOptions
 from firstword.sampling.params import Grammar, SamplingParams
 from firstword.server.anthropic.schema import (
     CountBody,

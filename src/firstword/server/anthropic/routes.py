@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from firstword.engine.engine import RequestOptions
+from firstword.engine.request import RequestOptions
 from firstword.server.anthropic.conversation import chat_request
 from firstword.server.anthropic.fields import COUNT_FIELDS, MESSAGE_FIELDS
 from firstword.server.anthropic.message import answer

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from firstword.engine.engine import RequestOptions
+from firstword.engine.request import RequestOptions
 from firstword.errors import ConfigError
 from firstword.sampling.params import Grammar, SamplingParams
 from firstword.server.errors import RequestError
