@@ -11,7 +11,6 @@ from firstword.config import EngineConfig
 from firstword.engine.engine import Engine
 from firstword.engine.model import EngineModel
 from firstword.engine.request import RequestOptions
-from firstword.kvcache.spec import kv_bytes
 from firstword.ops.cost import Cost
 from firstword.sampling.params import SamplingParams
 from firstword.trace import events

@@ -43,6 +43,7 @@ class OperatedFake(FakeAsyncLLM):
             num_threads=2,
             fingerprint="f",
             notices=("this model is a fake",),
+            memory_summary="room for 3,200 tokens",
         )
 
     def stats(self) -> EngineStats:

@@ -87,7 +87,7 @@ class Engine:
         self._undelivered: list[SequenceOutput] = []
         self._calibration = Calibration(model.step_time)
         self._pipeline = Pipeline(self.scheduler, runner, model.kv, config.num_top_logprobs, clock)
-        self._last_step: Launched | None = None
+        self._last_step: SchedulerOutput | None = None
         self._last_end = 0.0
         self._last_result_at: float | None = None  # None while nothing follows on it
         self.gap_ms: float | None = None
@@ -244,14 +244,14 @@ class Engine:
 
     @property
     def in_step(self) -> frozenset[str]:
-        """Ids of the requests in the step that ran last."""
+        """Ids of the requests in the step that ran last, or failed."""
         return frozenset() if self._last_step is None else self._last_step.request_ids
 
     def progress(self) -> list[tuple[str, PromptProgress]]:
         """How far the prompts are that the last step read without coming to their end."""
         if self._last_step is None:
             return []
-        return list(self._accounts.progress(self._last_step.output, self.clock()))
+        return list(self._accounts.progress(self._last_step, self.clock()))
 
     def step(self) -> list[SequenceOutput]:
         """Run one step; returns the new tokens.
@@ -261,12 +261,13 @@ class Engine:
         step.
         """
         if self._pipeline.under_way is None:
-            output = self.scheduler.schedule()
-            if output is not None:
-                self._launch(output)
-        self._last_step = self._pipeline.under_way
-        if self._last_step is not None:
-            self._run(self._last_step)
+            self._last_step = self.scheduler.schedule()
+            if self._last_step is not None:
+                self._launch(self._last_step)
+        launched = self._pipeline.under_way
+        if launched is not None:
+            self._last_step = launched.output
+            self._run(launched)
         outputs, self._undelivered = self._undelivered, []
         return outputs
 
