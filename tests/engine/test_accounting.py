@@ -1,4 +1,4 @@
-"""What is counted of requests and of the engine, on a fake model of which every step takes a second."""
+"""What is counted of requests and of the engine; each step of the fake model takes a second."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_grammar_is_refused_where_nothing_can_hold_answers_to_it() -> None:
 
 @pytest.mark.parametrize(
     ("max_tokens", "min_tokens", "expected"),
-    [(None, 0, (30, 0)), (7, 9, (7, 7)), (50, 0, (30, 0)), (None, 100, (30, 30))],
+    [(None, 0, (30, 0)), (7, 5, (7, 5)), (50, 40, (30, 30)), (None, 100, (30, 30))],
 )
 def test_lengths_are_fitted_to_the_rest_of_the_context(
     max_tokens: int | None, min_tokens: int, expected: tuple[int, int]
@@ -117,7 +117,7 @@ def test_options_and_the_time_of_arrival_are_the_requests() -> None:
 
 def test_blocks_are_named_and_every_sample_has_its_own_state() -> None:
     prepared = prepare(list(range(9)), replace(GREEDY, n=2))
-    assert len(prepared.request.sequences[0].block_keys) == 2  # of 4 tokens each
+    assert len(prepared.request.sequences[0].block_keys) == 1 + 2  # a root, and 4 tokens each
     assert len(prepared.sampling) == 2
 
 
