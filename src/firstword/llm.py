@@ -106,6 +106,7 @@ class LLM:
         Raises:
             PromptTooLongError, ConfigError, CapacityError, GrammarError: a prompt or parameter is
                 refused; nothing has run then.
+            QueueFullError: likewise, where `config` limits how much may wait.
         """
         batch: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
         return self._run_all(batch, _one_each(params, len(batch)))

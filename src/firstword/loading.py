@@ -247,6 +247,8 @@ def _engine_model(file: ModelFile, bound: _Bound) -> EngineModel:
         kv=bound.spec,
         num_blocks=bound.pool.num_blocks,
         cost_of=cost_of,
+        # 4 ms, and not later: from the first step on times are predicted, and corrected by what
+        # steps take; here nobody waits for a token yet.
         step_time=nominal_step_time(cost_of, len(bound.spec.groups)),
         compile_grammar=GrammarCompiler(file.tokenizer, file.checkpoint.config.vocab_size).compile,
     )
