@@ -57,7 +57,7 @@ class Preparation:
         options: RequestOptions,
     ) -> Prepared:
         """Arguments and errors are those of `Engine.prepare`."""
-        self._check_prompt(prompt_token_ids)
+        check_prompt(prompt_token_ids, self.model.vocab_size, self.model.max_model_len)
         params.check_vocabulary(self.model.vocab_size)
         params = self._resolve(params, len(prompt_token_ids))
         assert params.max_tokens is not None
@@ -75,18 +75,6 @@ class Preparation:
         )
         self.manager.name_blocks(request.sequences[0])
         return Prepared(request, params, self._sampling(request, params))
-
-    def _check_prompt(self, prompt_token_ids: SequenceOf[int]) -> None:
-        if not prompt_token_ids:
-            raise ConfigError("the prompt has no tokens: give at least one character")
-        if len(prompt_token_ids) >= self.model.max_model_len:
-            raise PromptTooLongError(len(prompt_token_ids), self.model.max_model_len)
-        for token in prompt_token_ids:
-            if not isinstance(token, int) or not 0 <= token < self.model.vocab_size:
-                raise ConfigError(
-                    f"prompt token id {token!r} is not in the vocabulary: give whole numbers "
-                    f"from 0 to {self.model.vocab_size - 1}"
-                )
 
     def _resolve(self, params: SamplingParams, num_prompt_tokens: int) -> SamplingParams:
         """Fill in what was left open: a seed, and the rest of the context as max_tokens."""
@@ -117,3 +105,31 @@ class Preparation:
         return tuple(
             SequenceSampling(sequence, params, start.fork()) for sequence in request.sequences
         )
+
+
+def check_prompt(token_ids: SequenceOf[int], vocab_size: int, max_model_len: int) -> None:
+    """Refuse a prompt that no model of such a size can read.
+
+    Args:
+        token_ids: the prompt.
+        vocab_size: V; token ids lie in [0, V).
+        max_model_len: context in tokens, prompt and output together.
+
+    Raises:
+        ConfigError: it is empty, or has a token id that there is not.
+        PromptTooLongError: it leaves no room in the context.
+    """
+    if not token_ids:
+        raise ConfigError("the prompt has no tokens: give at least one character")
+    if len(token_ids) >= max_model_len:
+        raise PromptTooLongError(len(token_ids), max_model_len)
+    # At the speed of C where all is well: a server does this on its event loop.
+    if {int}.issuperset(map(type, token_ids)):
+        if min(token_ids) >= 0 and max(token_ids) < vocab_size:
+            return
+    for token in token_ids:
+        if not isinstance(token, int) or not 0 <= token < vocab_size:
+            raise ConfigError(
+                f"prompt token id {token!r} is not in the vocabulary: give whole numbers "
+                f"from 0 to {vocab_size - 1}"
+            )
