@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops.native import NativeOps
 from firstword.ops.native_plan import NativeModel
 from firstword.ops.reference import ReferenceOps
-from firstword.sampling.params import SamplingParams
+from firstword.sampling.constraint import TokenConstraint
+from firstword.sampling.params import Grammar, SamplingParams
 from firstword.trace.recorder import Recorder
 from firstword.weights.checkpoint import open_checkpoint
 
@@ -68,6 +69,7 @@ class Model:
         eos: frozenset[int] = frozenset(),
         recorder: Recorder | None = None,
         step_time: StepTime | None = None,
+        compile_grammar: Callable[[Grammar], TokenConstraint] | None = None,
     ) -> Engine:
         """A fresh engine with an empty KV pool; invariants are checked after every step."""
         config = config or EngineConfig(debug=True)
@@ -79,6 +81,7 @@ class Model:
             kv=self.spec,
             num_blocks=num_blocks,
             step_time=step_time or StepTime(),
+            compile_grammar=compile_grammar,
         )
         return Engine(self.runner(num_blocks), model, config, recorder=recorder)
 
