@@ -192,6 +192,7 @@ class AsyncLLM:
             self._client = self._new_client()
             how = await self._client.run()
             self._ready.clear()
+            self._stats = EngineStats()  # its sequences and blocks are gone with it
             self._fail_all(EngineDiedError(f"the engine {how}: send the request again"))
             if self._is_closing or self._failure is not None:
                 break
@@ -346,6 +347,7 @@ class AsyncLLM:
         match message:
             case Ready(info):
                 self.info = info
+                self._stats = EngineStats(num_blocks=info.num_blocks)
                 self._ready.set()
             case LoadFailed(error):
                 self._failure = error

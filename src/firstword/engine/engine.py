@@ -173,6 +173,7 @@ class Engine:
         )
         self._live: dict[str, _Live] = {}
         self._undelivered: list[SequenceOutput] = []
+        self._unwanted: set[str] = set()  # requests that are about to be ended
         self._calibration = Calibration(model.step_time)
         self._counters = _Counters()
         self._pipeline = Pipeline(self.scheduler, runner, model.kv, config.num_top_logprobs, clock)
@@ -338,11 +339,15 @@ class Engine:
         """End the step under way if it would go on for long with a request that is unwanted.
 
         The neighbours lose what this step computed for them, so a short one runs to its end. Any
-        thread may call this; the request itself is ended by `abort`.
+        thread may call this; the request itself is ended by `forget`, which must follow.
         """
+        # Noted before the step is looked at: a step that begins meanwhile looks at the notes.
+        self._unwanted.add(request_id)
         step = self._pipeline.under_way
-        if step is None or request_id not in step.request_ids:
-            return
+        if step is not None and request_id in step.request_ids:
+            self._stop_if_long(step)
+
+    def _stop_if_long(self, step: Launched) -> None:
         left_ms = step.output.predicted_ms - (self.clock() - step.time) * 1e3
         if len(step.request_ids) == 1 or left_ms > _LONG_MS:
             self.runner.stop()
@@ -357,6 +362,7 @@ class Engine:
 
     def forget(self, request_id: str) -> None:
         """End a request and drop all that it gave; unknown ids are ignored."""
+        self._unwanted.discard(request_id)
         if request_id in self._live:
             self.abort(request_id)
             self.release(request_id)
@@ -451,7 +457,9 @@ class Engine:
         try:
             now = self.clock()
             self._reporter.scheduled(output, now)
-            self._pipeline.launch(output, self._begin(output, now))
+            launched = self._pipeline.launch(output, self._begin(output, now))
+            if not self._unwanted.isdisjoint(launched.request_ids):
+                self._stop_if_long(launched)
         except BaseException:
             self.scheduler.discard(output)
             raise
