@@ -141,6 +141,22 @@ def test_p26_a_closed_stream_gives_its_blocks_back(play: Callable[[Story], None]
     play(story)
 
 
+def test_p26_a_reader_may_leave_at_any_moment(play: Callable[[Story], None]) -> None:
+    async def story(llm: AsyncLLM) -> None:
+        prompt = await llm.encode("Hello")
+        params = SamplingParams(seed=1, max_tokens=100, ignore_eos=True)
+        for num_turns in range(12):  # of the event loop, each a place where it may be left
+            reading = asyncio.create_task(llm.generate(prompt, params))
+            for _ in range(num_turns):
+                await asyncio.sleep(0)
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+        await until(lambda: llm.stats().num_used_blocks == llm.stats().num_running == 0)
+
+    play(story)
+
+
 def test_bad_requests_are_refused_and_the_engine_lives(
     play: Callable[[Story], None], expected: list[str]
 ) -> None:

@@ -315,7 +315,10 @@ class AsyncLLM:
 
     async def _until_ready(self) -> None:
         try:
-            await asyncio.wait_for(self._ready.wait(), _READY_SECONDS)
+            # Not wait_for: before Python 3.12 it may swallow a cancellation, and a client that
+            # has gone would be answered to the end.
+            async with asyncio.timeout(_READY_SECONDS):
+                await self._ready.wait()
         except TimeoutError:
             raise EngineDiedError(
                 f"the engine was not there within {_READY_SECONDS:.0f} s: try again later"
