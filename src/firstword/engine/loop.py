@@ -104,8 +104,8 @@ class EngineLoop:
             case Refused():
                 self._message.replies.append(command)
             case Abort(request_id):
+                self._has_aborted |= self._engine.knows(request_id)
                 self._engine.forget(request_id)
-                self._has_aborted = True
             case Stop(request_id, index, stop_string):
                 if self._engine.knows(request_id):
                     self._engine.stop(request_id, index, stop_string)
