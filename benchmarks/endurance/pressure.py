@@ -32,7 +32,7 @@ def pool_bytes(model: str, num_clients: int) -> int:
 def budget_with(model: str, pool: int, *flags: str) -> int:
     """The --memory that leaves so many bytes for the pool; the server says what else it needs."""
     try:
-        Served(model, "--memory", "1M", *flags).__exit__(None, None, None)
+        Served(model, "--memory", "1M", *flags).close()
     except EngineFailedError as error:
         found = re.search(r"more than ([\d,]+) bytes", str(error))
         if found is None:

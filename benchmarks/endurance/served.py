@@ -86,8 +86,9 @@ class Served:
             if line.startswith("chat at "):
                 break
         else:
-            self._process.wait()
-            raise EngineFailedError(f"{model} is not served: {self.log().strip()}")
+            said = (self._process.wait(), self.log().strip())
+            self.close()
+            raise EngineFailedError(f"{model} is not served: status {said[0]}, {said[1]}")
         self.address = Address.parse(self.lines[-1].split()[2].rstrip("/,"))
 
     def __enter__(self) -> Self:
@@ -99,6 +100,10 @@ class Served:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server, if it has not ended yet."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
