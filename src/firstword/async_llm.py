@@ -178,6 +178,7 @@ class AsyncLLM:
             self._client = self._new_client()
             how = await self._client.run()
             self._ready.clear()
+            self._stats = EngineStats()  # its sequences and blocks are gone with it
             self._flows.fail_all(EngineDiedError(f"the engine {how}: send the request again"))
             if self._is_closing or self._failure is not None:
                 break
@@ -302,7 +303,10 @@ class AsyncLLM:
 
     async def _until_ready(self) -> None:
         try:
-            await asyncio.wait_for(self._ready.wait(), _READY_SECONDS)
+            # Not wait_for: before Python 3.12 it may swallow a cancellation, and a client that
+            # has gone would be answered to the end.
+            async with asyncio.timeout(_READY_SECONDS):
+                await self._ready.wait()
         except TimeoutError:
             raise EngineDiedError(
                 f"the engine was not there within {_READY_SECONDS:.0f} s: try again later"
@@ -323,6 +327,7 @@ class AsyncLLM:
         match message:
             case Ready(info):
                 self.info = info
+                self._stats = EngineStats(num_blocks=info.num_blocks)
                 self._ready.set()
             case LoadFailed(error):
                 self._failure = error

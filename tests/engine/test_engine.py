@@ -347,3 +347,19 @@ def test_when_one_sample_fails_the_others_of_its_request_end_too() -> None:
     assert errors
     assert outputs[-len(errors) :] == errors
     assert it.num_free == BLOCKS
+
+
+def test_p26_a_step_that_begins_with_an_unwanted_request_is_ended() -> None:
+    """The abort came after the commands were taken, and before there was a step to stop."""
+    it = rig()
+    stops: list[bool] = []
+    it.runner.stop = lambda: stops.append(True)
+    it.engine.add_request("a", [1, 2], GREEDY)
+    it.engine.interrupt("a")
+    assert stops == []
+    it.engine.step()
+    assert stops == [True]
+    it.engine.forget("a")
+    it.engine.add_request("a", [1, 2], GREEDY)
+    it.engine.step()
+    assert stops == [True]

@@ -91,6 +91,33 @@ def test_an_aborted_request_is_not_heard_of_again() -> None:
     assert it.engine.stats.num_used_blocks == 0
 
 
+def test_p26_blocks_that_an_abort_gives_back_are_told_at_once() -> None:
+    it = rig()
+    messages: list[StepMessage] = []
+    loop = EngineLoop(it.engine, messages.append)
+    loop.post(add("a", [1]))
+    loop._turn()
+    assert messages[-1].stats.num_used_blocks > 0
+    loop.post(Abort("a"))
+    assert not loop._turn()
+    assert messages[-1].stats.num_used_blocks == messages[-1].stats.num_running == 0
+    assert messages[-1].gap_ms is None, "no step was run"
+
+
+def test_p26_they_are_told_before_the_next_step_of_others() -> None:
+    it = rig()
+    messages: list[StepMessage] = []
+    loop = EngineLoop(it.engine, messages.append)
+    loop.post(add("a", [1]))
+    loop.post(add("b", [2]))
+    loop._turn()
+    told: list[int] = []
+    it.runner.before = lambda step: told.append(messages[-1].stats.num_running)
+    loop.post(Abort("a"))
+    loop._turn()
+    assert told == [1]
+
+
 def test_a_stopped_sample_ends_its_request() -> None:
     it = rig()
     messages = play(it, add("a", [1]), Stop("a", 0, "stop"), Stop("unknown", 0, "stop"))

@@ -85,6 +85,7 @@ class Engine:
         self._requests: dict[str, Prepared] = {}  # those that were added and not released
         self._accounts = Accounts()
         self._undelivered: list[SequenceOutput] = []
+        self._unwanted: set[str] = set()  # requests that are about to be ended
         self._calibration = Calibration(model.step_time)
         self._pipeline = Pipeline(self.scheduler, runner, model.kv, config.num_top_logprobs, clock)
         self._last_step: SchedulerOutput | None = None
@@ -188,11 +189,15 @@ class Engine:
         """End the step under way if it would go on for long with a request that is unwanted.
 
         The neighbours lose what this step computed for them, so a short one runs to its end. Any
-        thread may call this; the request itself is ended by `abort`.
+        thread may call this; the request itself is ended by `forget`, which must follow.
         """
+        # Noted before the step is looked at: a step that begins meanwhile looks at the notes.
+        self._unwanted.add(request_id)
         step = self._pipeline.under_way
-        if step is None or request_id not in step.request_ids:
-            return
+        if step is not None and request_id in step.request_ids:
+            self._stop_if_long(step)
+
+    def _stop_if_long(self, step: Launched) -> None:
         left_ms = step.output.predicted_ms - (self.clock() - step.time) * 1e3
         if len(step.request_ids) == 1 or left_ms > _LONG_MS:
             self.runner.stop()
@@ -207,6 +212,7 @@ class Engine:
 
     def forget(self, request_id: str) -> None:
         """End a request and drop all that it gave; unknown ids are ignored."""
+        self._unwanted.discard(request_id)
         if request_id in self._requests:
             self.abort(request_id)
             self.release(request_id)
@@ -276,7 +282,9 @@ class Engine:
             now = self.clock()
             self._reporter.scheduled(output, now)
             self._accounts.begin(output, now)
-            self._pipeline.launch(output, self._sampling_of(output.request_ids))
+            launched = self._pipeline.launch(output, self._sampling_of(output.request_ids))
+            if not self._unwanted.isdisjoint(launched.request_ids):
+                self._stop_if_long(launched)
         except BaseException:
             self.scheduler.discard(output)
             raise

@@ -48,6 +48,7 @@ class EngineLoop:
         self._wake = threading.Event()
         self._message = StepMessage.empty()
         self._num_failures = 0
+        self._has_aborted = False  # since the last message
         self._is_open = True
 
     def post(self, command: Command) -> None:
@@ -56,10 +57,10 @@ class EngineLoop:
         A request is checked here, while a step runs on the loop's thread. An abort also ends a
         long step that is under way.
         """
-        self._commands.append(self._prepare(command) if isinstance(command, Add) else command)
-        self._wake.set()
         if isinstance(command, Abort):
             self._engine.interrupt(command.request_id)
+        self._commands.append(self._prepare(command) if isinstance(command, Add) else command)
+        self._wake.set()
 
     def _prepare(self, add: Add) -> Prepared | Refused:
         try:
@@ -81,6 +82,8 @@ class EngineLoop:
         """Commands, then a step. Returns whether there is more to do."""
         while self._commands and self._is_open:
             self._carry_out(self._commands.popleft())
+        if self._has_aborted:  # what was given back is told before a step that may be long
+            self._send()
         if self._is_open and self._engine.has_work:
             self._step()
         self._send()
@@ -88,10 +91,10 @@ class EngineLoop:
 
     def _send(self) -> None:
         message = self._message
-        if message.replies or message.progress or message.outputs or message.finished:
-            self._message = StepMessage.empty()
-            stats, gap_ms = self._engine.stats, self._engine.gap_ms
-            self._deliver(message._replace(stats=stats, gap_ms=gap_ms))
+        is_news = message.replies or message.progress or message.outputs or message.finished
+        if is_news or self._has_aborted:
+            self._message, self._has_aborted = StepMessage.empty(), False
+            self._deliver(message._replace(stats=self._engine.stats))
 
     # --- commands ---
 
@@ -102,6 +105,7 @@ class EngineLoop:
             case Refused():
                 self._message.replies.append(command)
             case Abort(request_id):
+                self._has_aborted |= self._engine.knows(request_id)
                 self._engine.forget(request_id)
             case Stop(request_id, index, stop_string):
                 if self._engine.knows(request_id):
@@ -146,6 +150,7 @@ class EngineLoop:
                 if output.finish_reason is not None:
                     self._finish(output.request_id)
         self._message.progress.extend(Progressed(*item) for item in self._engine.progress())
+        self._message = self._message._replace(gap_ms=self._engine.gap_ms)
 
     def _give_up(self, error: Exception) -> None:
         """End the requests of a step that cannot be run; nobody can tell whose fault it is."""

@@ -145,7 +145,7 @@ class StepMessage(NamedTuple):
         outputs: new tokens.
         finished: requests that are over; their last tokens are in `outputs` or came before.
         stats: how the engine stands.
-        gap_ms: see `Engine.gap_ms`.
+        gap_ms: see `Engine.gap_ms`; None where no step was run.
     """
 
     replies: list[Accepted | Refused]
