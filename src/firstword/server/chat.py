@@ -12,12 +12,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, cast
 
+from firstword import __version__
 from firstword.engine.engine import RequestOptions
+from firstword.engine.messages import EngineInfo
 from firstword.engine.outputs import RequestOutput, TextDelta
 from firstword.errors import ConfigError
 from firstword.processor.prompt import EncodedPrompt, Prompt
 from firstword.sampling.params import Grammar, SamplingParams
 from firstword.server.answer import Answer
+from firstword.server.errors import UnknownModelError
 from firstword.server.events import (
     ChatEvent,
     Delta,
@@ -143,6 +146,10 @@ class ServedLLM(Protocol):
     def max_model_len(self) -> int:
         """The context in tokens, prompt and output together."""
 
+    @property
+    def info(self) -> EngineInfo:
+        """What there is to know of the loaded model."""
+
     async def encode(self, prompt: Prompt, **variables: object) -> EncodedPrompt:
         """Token ids of a prompt, made on a thread; `variables` are the chat template's."""
 
@@ -180,6 +187,28 @@ class ChatService:
         self.llm = llm
         self.name = name or llm.name
         self._on_end = on_end
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Version, backend and model, on which the tokens of a request with a seed depend."""
+        info = self.llm.info
+        return f"firstword-{__version__}-{info.backend}-{info.fingerprint[:16]}"
+
+    def check_model(self, name: str | None) -> None:
+        """Refuse a model that is not served.
+
+        Args:
+            name: as the request has it; None, which is the served one.
+
+        Raises:
+            UnknownModelError: it is neither the name that clients know nor the model's own.
+        """
+        if name is not None and name not in (self.name, self.llm.name):
+            raise UnknownModelError(
+                f"there is no model {name[:80]!r}: this server has {self.name!r}; leave `model` "
+                "out or name that one",
+                "model",
+            )
 
     async def run(self, request: AnyRequest) -> AsyncGenerator[ChatEvent, None]:
         """The answer as events, in order: Progress*, Started, (Delta | SampleEnd)*, Done.

@@ -29,10 +29,6 @@ class OperatedLLM(ServedLLM, Protocol):
     """What the process that serves needs of a model besides (`AsyncLLM`)."""
 
     @property
-    def info(self) -> EngineInfo:
-        """What there is to know of the loaded model."""
-
-    @property
     def is_ready(self) -> bool:
         """Whether an engine takes requests."""
 
@@ -67,6 +63,11 @@ class ObservedLLM:
         self.tokenizer = llm.tokenizer
         self.template = llm.template
         self.max_model_len = llm.max_model_len
+
+    @property
+    def info(self) -> EngineInfo:
+        """As `AsyncLLM.info`."""
+        return self._llm.info
 
     @property
     def is_awaited(self) -> bool:
