@@ -129,6 +129,7 @@ class FakeAsyncLLM:
             num_threads=2,
             fingerprint="f",
             notices=("this model is a fake",),
+            memory_summary="room for 3,200 tokens",
         )
 
     async def encode(self, prompt: Prompt, **variables: object) -> EncodedPrompt:

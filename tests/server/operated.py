@@ -27,6 +27,7 @@ class OperatedFake(FakeAsyncLLM):
     failure: FirstwordError | None = None
     figures: EngineStats = field(default_factory=lambda: EngineStats(num_blocks=100))
     num_closed: int = 0
+    on_gap: Callable[[float], None] | None = None
 
     def stats(self) -> EngineStats:
         return self.figures

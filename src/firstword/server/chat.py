@@ -5,6 +5,7 @@ Not here: the words of any API (openai, anthropic), HTTP, the events themselves 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -225,7 +226,7 @@ class ChatService:
         error: BaseException | None = None
         try:
             prompt = await self.encode(request)
-            answer = self._begin(request, prompt)
+            answer = await self._begin(request, prompt)
             deltas = self.llm.stream(
                 prompt, answer.params, request.options, request_id=request.request_id
             )
@@ -254,14 +255,16 @@ class ChatService:
             variables["tools"] = [tool.for_template() for tool in request.offered_tools]
         return await self.llm.encode(request.messages, **variables)
 
-    def _begin(self, request: AnyRequest, prompt: EncodedPrompt) -> Answer:
+    async def _begin(self, request: AnyRequest, prompt: EncodedPrompt) -> Answer:
         if isinstance(request, TextRequest):
             return Answer(prompt, request.params, lambda: None)
         reasoning, inside = self._reasoning(request, prompt)
         tools = self._tool_format if request.offered_tools else None
         params = request.params
         if tools is not None:
-            params = replace(params, grammar=_call_grammar(request, tools, reasoning, inside))
+            # On a thread: schemas can be long, and other streams must not wait for their check.
+            grammar = await asyncio.to_thread(_call_grammar, request, tools, reasoning, inside)
+            params = replace(params, grammar=grammar)
         if (tools and tools.needs_special) or (reasoning and reasoning.needs_special):
             params = replace(params, skip_special_tokens=False)
 

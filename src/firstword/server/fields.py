@@ -73,4 +73,6 @@ def _advice(name: str, fields: tuple[Field, ...]) -> str:
 
     names = [field.name for field in fields if field.decision != "refused"]
     close = get_close_matches(name[:64], names, n=1)
-    return f"did you mean {close[0]!r}?" if close else "leave it out; docs/api.md lists all fields"
+    return (
+        f"did you mean {close[0]!r}?" if close else "leave it out; /openapi.json lists all fields"
+    )
