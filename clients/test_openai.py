@@ -173,7 +173,7 @@ async def test_many_at_once_get_their_own_answers(v1: str, model: str) -> None:
         assert await asyncio.gather(*(ask(client, seed) for seed in range(4))) == alone
 
 
-def test_completions(client: OpenAI, model: str) -> None:
+def test_a_completion_as_a_stream(client: OpenAI, model: str) -> None:
     asked = {"model": model, "prompt": "Rome is", "max_tokens": LIMIT, "temperature": 0}
     whole = client.completions.create(**asked)
     chunks = client.completions.create(**asked, stream=True)
