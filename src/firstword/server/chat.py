@@ -206,9 +206,7 @@ class ChatService:
         """
         if name is not None and name not in (self.name, self.llm.name):
             raise UnknownModelError(
-                f"there is no model {name[:80]!r}: this server has {self.name!r}; leave `model` "
-                "out or name that one",
-                "model",
+                f"there is no model {name[:80]!r}: this server has {self.name!r}", "model"
             )
 
     async def run(self, request: AnyRequest) -> AsyncGenerator[ChatEvent, None]:
