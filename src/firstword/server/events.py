@@ -46,6 +46,14 @@ class Progress:
 
     progress: PromptProgress
 
+    def in_words(self) -> str:
+        """One line for who watches a stream."""
+        told = self.progress
+        if told.num_ahead:
+            return f"queued behind {told.num_ahead}"
+        read = f"prefill {told.num_computed_tokens}/{told.num_prompt_tokens}"
+        return f"{read} cached {told.num_cached_tokens}"
+
 
 @dataclass(frozen=True)
 class Started:

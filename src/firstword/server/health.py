@@ -99,11 +99,13 @@ def router(name: str, watch: ProgressWatch, drain: Drain) -> APIRouter:
     """
     routes = APIRouter(tags=["operations"])
 
-    @routes.api_route("/health", methods=["GET", "HEAD"], summary="Whether the process lives")
+    @routes.head("/health", include_in_schema=False)
+    @routes.get("/health", summary="Whether the process lives")
     async def health() -> JSONResponse:
         return JSONResponse({"status": "ok"})
 
-    @routes.api_route("/ready", methods=["GET", "HEAD"], summary="Whether a request is answered")
+    @routes.head("/ready", include_in_schema=False)
+    @routes.get("/ready", summary="Whether a request is answered")
     async def ready() -> JSONResponse:
         problem = "the server is shutting down" if drain.has_begun else watch.problem()
         if problem is not None:

@@ -35,10 +35,6 @@ class OperatedLLM(ServedLLM, Protocol):
     on_gap: Callable[[float], None] | None
 
     @property
-    def info(self) -> EngineInfo:
-        """What there is to know of the loaded model."""
-
-    @property
     def is_ready(self) -> bool:
         """Whether an engine takes requests."""
 
@@ -74,6 +70,11 @@ class ObservedLLM:
         self.tokenizer = llm.tokenizer
         self.template = llm.template
         self.max_model_len = llm.max_model_len
+
+    @property
+    def info(self) -> EngineInfo:
+        """As `AsyncLLM.info`."""
+        return self._llm.info
 
     @property
     def is_awaited(self) -> bool:

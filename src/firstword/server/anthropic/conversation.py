@@ -189,7 +189,8 @@ def _tools(given: Sequence[ToolBody]) -> tuple[ToolSpec, ...]:
         if tool.input_schema.get("type") != "object":
             param = f"{param}.input_schema"
             raise RequestError(f"{param}.type must be 'object': arguments are an object", param)
-        tools[tool.name] = ToolSpec(tool.name, tool.description or "", tool.input_schema)
+        pointer = f"/tools/{index}/input_schema"
+        tools[tool.name] = ToolSpec(tool.name, tool.description or "", tool.input_schema, pointer)
     return tuple(tools.values())
 
 
