@@ -1,13 +1,16 @@
-"""Where an error of a body is, and what the OpenAPI page says of bodies."""
+"""Which bodies are read, and where an error of one is."""
 
 from __future__ import annotations
 
-import json
+import asyncio
+import tracemalloc
 
 import pytest
+from starlette.requests import Request
+from starlette.types import Message
 
-from firstword.server.bodies import openapi_body, path, validate
-from firstword.server.errors import RequestError
+from firstword.server.bodies import path, read_json, validate
+from firstword.server.errors import RequestError, UnsupportedMediaTypeError
 from firstword.server.openai.schema import ChatBody, CompletionBody
 
 
@@ -33,7 +36,39 @@ def test_long_values_are_cut_in_messages() -> None:
     assert len(str(caught.value)) < 300
 
 
-def test_openapi_body_stands_alone() -> None:
-    body = openapi_body(ChatBody, ["user"])
-    assert "$ref" not in json.dumps(body)
-    assert '"user": {"description": "Inert."}' in json.dumps(body)
+def test_p27_a_million_mistakes_cost_no_more_than_one() -> None:
+    mistakes = [{}] * 1_000_000
+    for messages in (mistakes, [{"role": "user", "content": mistakes}]):
+        tracemalloc.start()
+        try:
+            with pytest.raises(RequestError, match="missing"):
+                validate(ChatBody, {"model": "m", "messages": messages})
+            assert tracemalloc.get_traced_memory()[1] < 2**20
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({"content-type": "text/plain"}, "content type is 'text/plain'"),
+        ({}, "content type is ''"),
+        ({"content-type": "application/json", "content-encoding": "gzip"}, "uncompressed"),
+    ],
+)
+def test_only_plain_json_is_read(headers: dict[str, str], said: str) -> None:
+    with pytest.raises(UnsupportedMediaTypeError, match=said):
+        asyncio.run(read_json(request(headers)))
+
+
+def test_a_content_type_may_have_parameters() -> None:
+    headers = {"content-type": "Application/JSON; charset=utf-8", "content-encoding": "identity"}
+    assert asyncio.run(read_json(request(headers))) == {}
+
+
+def request(headers: dict[str, str]) -> Request:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "headers": raw}, receive)

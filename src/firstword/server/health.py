@@ -105,7 +105,11 @@ def router(name: str, watch: ProgressWatch, drain: Drain) -> APIRouter:
         return JSONResponse({"status": "ok"})
 
     @routes.head("/ready", include_in_schema=False)
-    @routes.get("/ready", summary="Whether a request is answered")
+    @routes.get(
+        "/ready",
+        summary="Whether a request is answered",
+        responses={503: {"description": "It would not be; `reason` says why."}},
+    )
     async def ready() -> JSONResponse:
         problem = "the server is shutting down" if drain.has_begun else watch.problem()
         if problem is not None:

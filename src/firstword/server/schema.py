@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from firstword.server.bodies import Items
+
 JsonObject = dict[str, JsonValue]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 
@@ -50,13 +52,13 @@ class Message(Strict):
     """One message; the last five fields are what clients send back from earlier answers."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[ContentPart] | None = None
+    content: str | Items[ContentPart] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Items[ToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
-    annotations: list[JsonValue] | None = None
+    annotations: Items[JsonValue] | None = None
     cache_control: JsonValue = None
     audio: None = None
     function_call: None = None

@@ -16,21 +16,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from firstword.sampling.params import SamplingParams
-from firstword.server.bodies import openapi_body, read_json, validate
+from firstword.server.bodies import Items, read_json, validate
 from firstword.server.chat import ChatRequest, ChatService
 from firstword.server.errors import Endpoint, RequestError, answers_errors, openai_response
 from firstword.server.messages import normalize, template_variables, tool_specs
+from firstword.server.openai.schema import ErrorBody
+from firstword.server.openapi import errors_of_bodies, request_body
 from firstword.server.responses import json_response
 from firstword.server.schema import JsonObject, Message, Strict, Tool
 
 _MAX_TOKEN_ID = 2**31
-_ERRORS = {
-    400: "A field that is wrong or unknown; `error.param` names it.",
-    401: "No valid API key.",
-    404: "A model that is not served.",
-    413: "The body is too large.",
-    415: "The body is not sent as application/json.",
-}
 
 
 class TokenizeBody(Strict):
@@ -50,8 +45,8 @@ class TokenizeBody(Strict):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[Message] | None = Field(None, min_length=1)
-    tools: list[Tool] | None = None
+    messages: Items[Message] | None = Field(None, min_length=1)
+    tools: Items[Tool] | None = None
     add_generation_prompt: bool | None = None
     chat_template_kwargs: JsonObject | None = None
     add_special_tokens: bool | None = None
@@ -67,7 +62,7 @@ class DetokenizeBody(Strict):
     """
 
     model: str | None = None
-    tokens: list[Annotated[int, Field(ge=0, le=_MAX_TOKEN_ID)]]
+    tokens: Items[Annotated[int, Field(ge=0, le=_MAX_TOKEN_ID)]]
 
 
 def router(service: ChatService) -> APIRouter:
@@ -102,8 +97,8 @@ def _add(routes: APIRouter, path: str, endpoint: Endpoint, body: type[BaseModel]
         answers_errors(endpoint, openai_response),
         methods=["POST"],
         response_model=None,
-        responses={status: {"description": text} for status, text in _ERRORS.items()},
-        openapi_extra=openapi_body(body),
+        responses=errors_of_bodies(ErrorBody),
+        openapi_extra=request_body(body),
     )
 
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from firstword.server.anthropic.schema import MessageBody
-from firstword.server.bodies import openapi_body, validate
+from firstword.server.bodies import validate
 from firstword.server.errors import RequestError
+from firstword.server.openapi import request_body
 
 BODY = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
 
@@ -45,7 +46,7 @@ def test_blocks_of_no_kind_are_refused_with_their_place(block: object) -> None:
 
 
 def test_the_openapi_page_has_every_field() -> None:
-    page = openapi_body(MessageBody)
+    page = request_body(MessageBody)
     assert "max_tokens" in str(page)
     assert "tool_use_id" in str(page)
     assert "$ref" not in str(page)

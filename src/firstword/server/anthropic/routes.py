@@ -19,25 +19,14 @@ from firstword.server.anthropic.message import answer
 from firstword.server.anthropic.schema import AnthropicErrorBody, CountBody, MessageBody
 from firstword.server.anthropic.stream import PING, error_event, events
 from firstword.server.auth import caller_of
-from firstword.server.bodies import openapi_body, read_json, validate
+from firstword.server.bodies import read_json, validate
 from firstword.server.chat import ChatRequest, ChatService
 from firstword.server.disconnect import unless_gone
 from firstword.server.errors import Endpoint, answers_errors, log_internal, report
 from firstword.server.fields import Field, drop_unsupported
+from firstword.server.openapi import errors_of_bodies, request_body
 from firstword.server.responses import json_response
 from firstword.server.sse import EventResponse
-
-_ERRORS = {
-    400: "A field that is wrong, unknown, or not supported; the message names it.",
-    401: "No valid API key.",
-    404: "A model that is not served.",
-    413: "The body is too large.",
-    415: "The body is not sent as application/json.",
-    429: "Too many requests of this key wait; `Retry-After` says when to come again.",
-    500: "The server failed on this request.",
-    503: "Too many requests wait, or the server restarts; `Retry-After` says when to come again.",
-    504: "The request took too long.",
-}
 
 
 def router(service: ChatService, *, keep_alive: float = 15.0) -> APIRouter:
@@ -138,11 +127,8 @@ def _add(
         named,
         methods=["POST"],
         response_model=None,
-        responses={
-            status: {"description": text, "model": AnthropicErrorBody}
-            for status, text in _ERRORS.items()
-        },
-        openapi_extra=openapi_body(
+        responses=errors_of_bodies(AnthropicErrorBody),
+        openapi_extra=request_body(
             body, (field.name for field in fields if field.decision == "inert")
         ),
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, JsonValue, Tag
 
+from firstword.server.bodies import Items
 from firstword.server.schema import JsonObject, Name, Strict
 
 _MAX_TOKENS = 2**31
@@ -51,7 +52,7 @@ class ToolResultBlock(Strict):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | list[Text] | None = None
+    content: str | Items[Text] | None = None
     is_error: bool | None = None
     cache_control: JsonValue = None
 
@@ -100,7 +101,7 @@ class Message(Strict):
     """One turn, or a part of one."""
 
     role: Literal["user", "assistant"]
-    content: str | list[Block]
+    content: str | Items[Block]
 
 
 class Tool(Strict):
@@ -148,9 +149,9 @@ class CountBody(Strict):
     """Body of POST /v1/messages/count_tokens."""
 
     model: str | None = None
-    messages: list[Message] = Field(min_length=1, max_length=100_000)
-    system: str | list[Text] | None = None
-    tools: list[Tool] | None = Field(None, max_length=_MAX_TOOLS)
+    messages: Items[Message] = Field(min_length=1, max_length=100_000)
+    system: str | Items[Text] | None = None
+    tools: Items[Tool] | None = Field(None, max_length=_MAX_TOOLS)
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
@@ -160,7 +161,7 @@ class MessageBody(CountBody):
     """Body of POST /v1/messages."""
 
     max_tokens: int = Field(ge=1, le=_MAX_TOKENS)
-    stop_sequences: list[str] | None = Field(None, max_length=_MAX_STOPS)
+    stop_sequences: Items[str] | None = Field(None, max_length=_MAX_STOPS)
     stream: bool | None = None
     temperature: float | None = Field(None, ge=0, le=1)
     top_k: int | None = Field(None, ge=0, le=_MAX_TOKENS)

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from firstword.server.bodies import openapi_body
 from firstword.server.chat import ChatService
 from firstword.server.errors import Endpoint, answers_errors, openai_response
 from firstword.server.fields import Field
@@ -18,34 +17,11 @@ from firstword.server.openai.chat import ChatEndpoint
 from firstword.server.openai.completions import CompletionEndpoint
 from firstword.server.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS
 from firstword.server.openai.models import ModelEndpoint
-from firstword.server.openai.schema import ChatBody, CompletionBody
+from firstword.server.openai.schema import ChatBody, CompletionBody, ErrorBody
+from firstword.server.openapi import errors_of_bodies, errors_of_heads, request_body
 
-_ERRORS = {
-    400: "A field that is wrong, unknown, or not supported; `error.param` names it.",
-    401: "No valid API key.",
-    404: "A model that is not served.",
-    413: "The body is too large.",
-    415: "The body is not sent as application/json.",
-    429: "Too many requests of this key wait; `Retry-After` says when to come again.",
-    500: "The server failed on this request.",
-    503: "Too many requests wait, or the server restarts; `Retry-After` says when to come again.",
-    504: "The request took too long.",
-}
-
-
-class ErrorDetail(BaseModel):
-    """What went wrong."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorBody(BaseModel):
-    """Body of every answer that is an error."""
-
-    error: ErrorDetail
+_NOT_SERVED = {"description": "A model that is not served.", "model": ErrorBody}
+_MODEL_ERRORS = errors_of_heads(ErrorBody) | {404: _NOT_SERVED}
 
 
 def router(service: ChatService, *, keep_alive: float = 15.0) -> APIRouter:
@@ -69,7 +45,7 @@ def router(service: ChatService, *, keep_alive: float = 15.0) -> APIRouter:
 
 
 def _described(model: type[BaseModel], fields: Iterable[Field]) -> dict[str, object]:
-    return openapi_body(model, (field.name for field in fields if field.decision == "inert"))
+    return request_body(model, (field.name for field in fields if field.decision == "inert"))
 
 
 def _add(
@@ -84,8 +60,6 @@ def _add(
         answers_errors(endpoint, openai_response),
         methods=[method],
         response_model=None,
-        responses={
-            status: {"description": text, "model": ErrorBody} for status, text in _ERRORS.items()
-        },
+        responses=errors_of_bodies(ErrorBody) if method == "POST" else _MODEL_ERRORS,
         openapi_extra=extra,
     )

@@ -1,4 +1,4 @@
-"""The bodies of requests: types and limits of their supported fields.
+"""The bodies of requests, types and limits of their supported fields; and that of errors.
 
 Not here: fields that are not supported (fields), conversations (server.schema).
 Source of names and types: the OpenAI API reference, "Chat" and "Completions".
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BaseModel, Discriminator, Field, Tag
 
+from firstword.server.bodies import Items
 from firstword.server.schema import JsonObject, Message, Name, Strict, Tool
 
 _MAX_TOKENS = 2**31
@@ -19,7 +20,7 @@ _MAX_PROMPTS = 128
 
 Positive = Annotated[int, Field(ge=1, le=_MAX_TOKENS)]
 TokenId = Annotated[int, Field(ge=0, le=_MAX_TOKENS)]
-Stops = str | Annotated[list[str], Field(max_length=_MAX_STOPS)]
+Stops = str | Annotated[Items[str], Field(max_length=_MAX_STOPS)]
 
 
 class StreamOptions(Strict):
@@ -40,7 +41,7 @@ class SharedBody(Strict):
     seed: int | None = Field(None, ge=-(2**63), lt=2**64)
     n: int | None = None
     stop: Stops | None = None
-    stop_token_ids: list[TokenId] | None = Field(None, max_length=_MAX_STOPS)
+    stop_token_ids: Items[TokenId] | None = Field(None, max_length=_MAX_STOPS)
     min_tokens: int | None = Field(None, le=_MAX_TOKENS)
     max_tokens: Positive | None = None
     ignore_eos: bool | None = None
@@ -52,7 +53,7 @@ class SharedBody(Strict):
     skip_special_tokens: bool | None = None
     guided_json: str | JsonObject | bool | None = None
     guided_regex: str | None = None
-    guided_choice: list[str] | None = Field(None, min_length=1, max_length=4096)
+    guided_choice: Items[str] | None = Field(None, min_length=1, max_length=4096)
     guided_grammar: str | None = None
     priority: int | None = Field(None, ge=-100, le=100)
     cache_salt: str | None = Field(None, max_length=256)
@@ -95,11 +96,11 @@ class ResponseFormat(Strict):
 class ChatBody(SharedBody):
     """Body of POST /v1/chat/completions."""
 
-    messages: list[Message] = Field(min_length=1)
+    messages: Items[Message] = Field(min_length=1)
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    tools: list[Tool] | None = Field(None, max_length=_MAX_TOOLS)
+    tools: Items[Tool] | None = Field(None, max_length=_MAX_TOOLS)
     tool_choice: Literal["none", "auto", "required"] | FunctionChoice | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
@@ -116,9 +117,9 @@ def _prompt_kind(value: object) -> str:
     return "Texts" if isinstance(first, str) else "Lists" if isinstance(first, list) else "Ids"
 
 
-_Ids = Annotated[list[TokenId], Field(min_length=1)]
-_Texts = Annotated[list[str], Field(min_length=1, max_length=_MAX_PROMPTS)]
-_Lists = Annotated[list[_Ids], Field(min_length=1, max_length=_MAX_PROMPTS)]
+_Ids = Annotated[Items[TokenId], Field(min_length=1)]
+_Texts = Annotated[Items[str], Field(min_length=1, max_length=_MAX_PROMPTS)]
+_Lists = Annotated[Items[_Ids], Field(min_length=1, max_length=_MAX_PROMPTS)]
 
 
 class CompletionBody(SharedBody):
@@ -140,3 +141,18 @@ class CompletionBody(SharedBody):
             return [self.prompt]
         ids = [item for item in self.prompt if isinstance(item, int)]
         return [ids] if ids else [item for item in self.prompt if not isinstance(item, int)]
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """Body of every answer that is an error."""
+
+    error: ErrorDetail
