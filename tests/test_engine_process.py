@@ -119,7 +119,7 @@ def test_the_process_ends_with_its_other_end(path: Path) -> None:
     assert play(path, story)[0] == "ended with status 0"
 
 
-def test_an_idle_engine_prepares_for_grammars(
+def test_p07_an_idle_engine_prepares_for_grammars(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(loop_module, "_IDLE_SECONDS", 0.01)
