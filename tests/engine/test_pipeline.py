@@ -32,8 +32,12 @@ class Watched:
         self.inner, self.runs_ahead = inner, runs_ahead
         self.num_steps = self.num_ahead = self.num_dropped = 0
         self.fails_at: int | None = None
+        self.refuses_ahead = False
 
     def submit(self, step: StepInput) -> int:
+        if self.refuses_ahead and (step.batch.token_ids < 0).any():
+            self.refuses_ahead = False
+            raise RuntimeError("no room")
         self.num_steps += 1
         self.num_ahead += bool((step.batch.token_ids < 0).any())
         return self.inner.submit(step)
@@ -199,3 +203,19 @@ def test_an_old_stop_does_not_end_the_next_request(engine: Engine) -> None:
         watched.num_ahead = 0
     engine.add_request("last", [5, 6, 7], PARAMS)
     assert run(engine)["last", 0]
+
+
+def test_a_step_ahead_that_cannot_begin_leaves_nothing_behind(engine: Engine) -> None:
+    expected, _ = answers(engine, PARAMS, runs_ahead=False)
+    watched = watch(engine)
+    watched.refuses_ahead = True
+    for name, prompt in PROMPTS.items():
+        engine.add_request(name, prompt, PARAMS)
+    tokens: dict[tuple[str, int], list[int]] = {}
+    with pytest.raises(RuntimeError, match="no room"):
+        while engine.has_work:
+            take(engine.step(), tokens)
+    while engine.has_work:
+        take(engine.step(), tokens)
+    assert tokens == expected
+    assert engine.stats.num_used_blocks == 0

@@ -28,6 +28,7 @@ class OperatedFake(FakeAsyncLLM):
     failure: FirstwordError | None = None
     figures: EngineStats = field(default_factory=lambda: EngineStats(num_blocks=100))
     num_closed: int = 0
+    on_gap: Callable[[float], None] | None = None
 
     @property
     def info(self) -> EngineInfo:
@@ -43,6 +44,7 @@ class OperatedFake(FakeAsyncLLM):
             num_threads=2,
             fingerprint="f",
             notices=("this model is a fake",),
+            memory_summary="room for 3,200 tokens",
         )
 
     def stats(self) -> EngineStats:

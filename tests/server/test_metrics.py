@@ -57,6 +57,22 @@ def test_requests_are_counted_under_the_names_that_dashboards_know() -> None:
     assert samples["firstword:http_responses_total", answered] == 3
 
 
+def test_time_between_steps_is_counted_as_the_engine_tells_it() -> None:
+    llm = OperatedFake()
+    told: list[httpx.Response] = []
+
+    async def act(client: httpx.AsyncClient) -> None:
+        assert llm.on_gap is not None
+        for ms in (0.04, 0.3, 7.0):
+            llm.on_gap(ms)
+        told.append(await client.get("/metrics"))
+
+    with_client(create_app(llm), act)
+    samples = read(told[0].text)
+    assert of_model(samples, "step_gap_seconds_count") == 3
+    assert of_model(samples, "step_gap_seconds_bucket", le="0.0005") == 2
+
+
 def test_paths_that_are_none_do_not_become_labels() -> None:
     text, _ = scrape(OperatedFake(), 0)
     unknown = (("handler", ""), ("method", ""), ("status", "404"))

@@ -36,7 +36,9 @@ def serve(
     threads: options.Threads = None,
     memory: Annotated[
         str | None,
-        typer.Option(help="Memory for keys and values, like 2G; otherwise by what is free."),
+        typer.Option(
+            help="Most memory to take, weights included, like 4G; otherwise by what is free."
+        ),
     ] = None,
     context: options.Context = None,
     max_num_seqs: Annotated[int, typer.Option(help="Most sequences at once.", min=1)] = 64,
@@ -123,7 +125,7 @@ def _engine_config(
     return EngineConfig(
         max_model_len=context,
         max_num_seqs=max_num_seqs,
-        kv_memory_bytes=None if memory is None else parse_size(memory),
+        memory_bytes=None if memory is None else parse_size(memory),
         enable_panel_cache=panel_cache,
     )
 
@@ -200,14 +202,11 @@ def start_lines(llm: OperatedLLM, url: str, threads: int | None) -> list[str]:
 
     info = llm.info
     why = "as asked" if threads is not None else usable_cores().reason
-    num_tokens = info.num_blocks * info.block_size
-    users = max(1, min(info.max_num_seqs, num_tokens // info.max_model_len))
     lines = [f"firstword: note: {notice}" for notice in info.notices]
     return [
         *lines,
         f"{llm.name} ({format_bytes(info.weight_bytes)}) on {info.num_threads} "
         f"{'thread' if info.num_threads == 1 else 'threads'} ({why}), {info.backend}",
-        f"{format_bytes(info.kv_pool_bytes)} for keys and values: {num_tokens:,} tokens, at least "
-        f"{users} {'user' if users == 1 else 'users'} of {info.max_model_len:,} tokens at once",
+        info.memory_summary,
         f"chat at {url}/, APIs at {url}/v1 (Ctrl-C stops)",
     ]

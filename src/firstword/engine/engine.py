@@ -176,7 +176,7 @@ class Engine:
         self._calibration = Calibration(model.step_time)
         self._counters = _Counters()
         self._pipeline = Pipeline(self.scheduler, runner, model.kv, config.num_top_logprobs, clock)
-        self._last_step: Launched | None = None
+        self._last_step: SchedulerOutput | None = None
         self._last_end = 0.0
         self._last_result_at: float | None = None  # None while nothing follows on it
         self.gap_ms: float | None = None
@@ -404,14 +404,15 @@ class Engine:
 
     @property
     def in_step(self) -> frozenset[str]:
-        """Ids of the requests in the step that ran last."""
-        return frozenset() if self._last_step is None else self._last_step.request_ids
+        """Ids of the requests in the step that ran last, or failed."""
+        scheduled = () if self._last_step is None else self._last_step.scheduled
+        return frozenset(item.sequence.request.request_id for item in scheduled)
 
     def progress(self) -> list[tuple[str, PromptProgress]]:
         """How far the prompts are that the last step read without coming to their end."""
         step = self._last_step
         found = []
-        for item in step.output.scheduled if step is not None else ():
+        for item in step.scheduled if step is not None else ():
             sequence = item.sequence
             if not item.samples and not sequence.num_output_tokens and not sequence.is_finished:
                 live = self._live[sequence.request.request_id]
@@ -436,12 +437,13 @@ class Engine:
         step.
         """
         if self._pipeline.under_way is None:
-            output = self.scheduler.schedule()
-            if output is not None:
-                self._launch(output)
-        self._last_step = self._pipeline.under_way
-        if self._last_step is not None:
-            self._run(self._last_step)
+            self._last_step = self.scheduler.schedule()
+            if self._last_step is not None:
+                self._launch(self._last_step)
+        launched = self._pipeline.under_way
+        if launched is not None:
+            self._last_step = launched.output
+            self._run(launched)
         outputs, self._undelivered = self._undelivered, []
         return outputs
 

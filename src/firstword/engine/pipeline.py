@@ -29,14 +29,12 @@ class Launched:
     Args:
         output: what the scheduler decided.
         step: its arrays.
-        handle: the runner's.
         time: when it was given, or when the step before it ended if that was later; seconds.
         request_ids: who takes part in it.
     """
 
     output: SchedulerOutput
     step: StepInput
-    handle: int
     time: float
     request_ids: frozenset[str]
 
@@ -67,6 +65,7 @@ class Pipeline:
         self._scheduler, self._kv = scheduler, kv
         self._num_candidates, self._clock = num_candidates, clock
         self._launched: deque[Launched] = deque()
+        self._handles: deque[int] = deque()
 
     @property
     def under_way(self) -> Launched | None:
@@ -96,25 +95,36 @@ class Pipeline:
         output = self._scheduler.schedule_ahead()
         if output is None:
             return
-        step = build_step_ahead(output, before.output, self._kv, sampling, self._num_candidates)
-        ids = frozenset(item.sequence.request.request_id for item in output.scheduled)
-        self._launch(output, step, ids)
+        try:
+            step = build_step_ahead(output, before.output, self._kv, sampling, self._num_candidates)
+            ids = frozenset(item.sequence.request.request_id for item in output.scheduled)
+            self._launch(output, step, ids)
+        except BaseException:
+            self._scheduler.discard(output)
+            raise
 
     def _launch(self, output: SchedulerOutput, step: StepInput, ids: frozenset[str]) -> None:
-        handle = self.runner.submit(step)
-        self._launched.append(Launched(output, step, handle, self._clock(), ids))
+        # Known before it runs: whoever wants to end it may ask at any time.
+        self._launched.append(Launched(output, step, self._clock(), ids))
+        try:
+            self._handles.append(self.runner.submit(step))
+        except BaseException:
+            self._launched.pop()
+            raise
 
     def collect(self) -> StepResult:
         """Wait for the result of the step under way; `retire` or `drop` must follow."""
-        return self.runner.collect(self._launched[0].handle)
+        return self.runner.collect(self._handles[0])
 
     def retire(self) -> None:
         """The step under way is over: the scheduler is about to take in its result."""
         self._launched.popleft()
+        self._handles.popleft()
 
     def drop(self) -> None:
         """Take back all steps; their sequences go on from where they were."""
         self.runner.drop()
+        self._handles.clear()
         while self._launched:
             self._scheduler.discard(self._launched.pop().output)
 

@@ -73,6 +73,7 @@ class ServerCollector(Collector):
             "request_queue_time": (metrics.queue_time, "Arrival to the first step."),
             "request_prefill_time": (metrics.prefill_time, "First step to the first token."),
             "request_decode_time": (metrics.decode_time, "First token to the last."),
+            "step_gap": (metrics.step_gap, "From the compiled code of a step to the next one's."),
         }
         for name, (histogram, text) in named.items():
             family = HistogramMetricFamily(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol, cast
@@ -26,7 +26,13 @@ from firstword.trace.metrics import RequestObserver, ServingMetrics
 
 
 class OperatedLLM(ServedLLM, Protocol):
-    """What the process that serves needs of a model besides (`AsyncLLM`)."""
+    """What the process that serves needs of a model besides (`AsyncLLM`).
+
+    Attributes:
+        on_gap: called after a step with the milliseconds that compiled code stood still before it.
+    """
+
+    on_gap: Callable[[float], None] | None
 
     @property
     def info(self) -> EngineInfo:
@@ -63,6 +69,7 @@ class ObservedLLM:
         self._llm, self._metrics, self._timeout = llm, metrics, request_timeout
         self._waits: set[_Wait] = set()
         self._ended_by: FirstwordError | None = None
+        llm.on_gap = lambda ms: metrics.step_gap.observe(ms / 1e3)
         self.name = llm.name
         self.tokenizer = llm.tokenizer
         self.template = llm.template

@@ -18,6 +18,9 @@ TOKEN_SECONDS = (
     0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075,
     0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0, 20.0,
 )  # fmt: skip
+GAP_SECONDS = (
+    0.00005, 0.0001, 0.0002, 0.0003, 0.0004, 0.0005, 0.00075, 0.001, 0.002, 0.005, 0.01, 0.1,
+)  # fmt: skip
 REQUEST_SECONDS = (
     0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 5.0,
     10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 120.0, 240.0, 480.0, 960.0,
@@ -64,6 +67,7 @@ class ServingMetrics:
         queue_time: from arrival to the first step that it took part in.
         prefill_time: from there to the first token.
         decode_time: from the first token to the last.
+        step_gap: from the compiled code of one step to that of the next, while there is work.
         prompt_tokens: tokens of prompts.
         prompt_tokens_cached: of these, tokens whose K/V were reused.
         generation_tokens: tokens produced.
@@ -79,6 +83,7 @@ class ServingMetrics:
         self.queue_time = Histogram(REQUEST_SECONDS)
         self.prefill_time = Histogram(REQUEST_SECONDS)
         self.decode_time = Histogram(REQUEST_SECONDS)
+        self.step_gap = Histogram(GAP_SECONDS)
         self.prompt_tokens = 0
         self.prompt_tokens_cached = 0
         self.generation_tokens = 0
