@@ -48,7 +48,7 @@ class Server:
     command: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        self._log = Path(".fuzz/server.log").open("wb")  # noqa: SIM115: open as long as it runs
+        self._log = Path(".fuzz/server.log").open("wb")  # as long as it runs
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self._log)
         self.url = self._await_url()
 
@@ -129,7 +129,9 @@ def from_page(page: dict[str, object], count: int, number: int) -> Iterator[host
     """
     schema = schemathesis.openapi.from_dict(page)
     operations = [found.ok() for found in schema.get_all_operations()]
-    shares = [(op, mode) for op in operations for mode in GenerationMode if mode.is_positive or op.body]
+    shares = [
+        (op, mode) for op in operations for mode in GenerationMode if mode.is_positive or op.body
+    ]
     for operation, mode in shares:
         answers = page["paths"][operation.path][operation.method]["responses"]  # type: ignore[index]
         documented = frozenset(int(status) for status in answers if int(status) < 500) | {404, 405}
@@ -142,7 +144,9 @@ def from_page(page: dict[str, object], count: int, number: int) -> Iterator[host
             body = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw or b""
             headers = {"content-type": case.media_type} if case.media_type else {}
             path = target.url.raw_path.decode()
-            yield hostile.Case(f"page, {mode}", path, body, documented, headers, case.method.upper())
+            yield hostile.Case(
+                f"page, {mode}", path, body, documented, headers, case.method.upper()
+            )
 
 
 def drawn(strategy: object, count: int, number: int) -> list[object]:
@@ -210,7 +214,9 @@ def fuzz(command: tuple[str, ...], model: str, count: int, number: int, real: bo
     random = Random(number)
     with httpx.Client(base_url=server.url, timeout=120) as client:
         page = client.get("/openapi.json").json()
-        cases = [hostile.draw(Random(f"{number}-{index}"), model) for index in range(count * 2 // 3)]
+        cases = [
+            hostile.draw(Random(f"{number}-{index}"), model) for index in range(count * 2 // 3)
+        ]
         cases += [with_served_model(c, random, model) for c in from_page(page, count // 3, number)]
         if real:
             cases = [shortened(case) for case in cases][:count]

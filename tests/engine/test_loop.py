@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from firstword.batch import StepInput
+from firstword.engine import loop as module
 from firstword.engine.loop import EngineLoop
 from firstword.engine.messages import (
     Abort,
@@ -242,3 +243,19 @@ def test_a_short_step_is_left_alone_for_the_neighbours_sake(neighbours: int) -> 
         loop.post(add(f"b{index}", [2]))
     loop._turn()
     assert bool(stops) == (neighbours == 0)
+
+
+def test_work_that_can_wait_is_begun_once_when_nothing_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_IDLE_SECONDS", 0.01)
+    it, messages, idle = rig(), list[StepMessage](), list[int]()
+    loop = EngineLoop(it.engine, messages.append)
+    loop.post(add("a", [1]))
+
+    def when_idle() -> None:
+        idle.append(len(messages))
+        loop.post(Shutdown() if idle == [4] else Abort("nobody"))
+
+    loop.run(when_idle)
+    assert idle == [4]  # after the four steps of the request

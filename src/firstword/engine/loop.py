@@ -33,6 +33,9 @@ _Task = Prepared | Refused | Abort | Stop | Shutdown
 _TRIES = 2
 """Runs of a step that fails for no reason known, before the requests in it are given up."""
 
+_IDLE_SECONDS = 1.0
+"""Without anything to do, before work is begun that can wait."""
+
 
 class EngineLoop:
     """The thread of an engine.
@@ -70,9 +73,16 @@ class EngineLoop:
         except FirstwordError as error:
             return Refused(add.request_id, error)
 
-    def run(self) -> None:
-        """Carry out commands and steps until `Shutdown`; sleeps while there is nothing to do."""
+    def run(self, when_idle: Callable[[], None] | None = None) -> None:
+        """Carry out commands and steps until `Shutdown`; sleeps while there is nothing to do.
+
+        Args:
+            when_idle: called once, the first time that nothing comes for a second; must not block.
+        """
         while self._is_open:
+            if when_idle is not None and not self._wake.wait(_IDLE_SECONDS):
+                when_idle()
+                when_idle = None
             self._wake.wait()
             self._wake.clear()  # before the commands are taken: none that comes now is missed
             while self._turn():

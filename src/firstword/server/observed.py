@@ -222,6 +222,7 @@ class _Follower:
     def _see_output(self, output: RequestOutput) -> None:
         metrics = output.metrics
         self._reason = output.outputs[0].finish_reason
+        self._record.num_preemptions += metrics.num_preemptions
         self._observer.prompt(output.num_prompt_tokens, metrics.num_cached_tokens)
         self._observer.scheduled(metrics.queue_seconds, metrics.prefill_seconds)
 

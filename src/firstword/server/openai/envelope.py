@@ -87,14 +87,15 @@ class Envelope:
 
 
 def usage_fields(usage: Usage) -> dict[str, object]:
-    """Token counts as the API names them."""
-    return {
+    """Token counts as the API names them, and `preemptions` where there were any."""
+    fields: dict[str, object] = {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "total_tokens": usage.prompt + usage.completion,
         "prompt_tokens_details": {"cached_tokens": usage.cached},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
+    return fields | {"preemptions": usage.preemptions} if usage.preemptions else fields
 
 
 def progress_fields(progress: PromptProgress) -> dict[str, object]:
