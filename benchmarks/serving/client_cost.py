@@ -45,7 +45,9 @@ def _events(fields: object) -> bytes:
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.readuntil(b"\r\n\r\n")
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    # Closing a connection with a body unread would tear down what is still on its way.
+    await reader.readexactly(int(head.partition(b"content-length:")[2].split()[0]))
     writer.write(_HEAD)
     one = _chunk(_events(_EVENT))
     for _ in range(EVENTS):

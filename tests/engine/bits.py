@@ -212,7 +212,9 @@ class _Scene:
         self.engine.add_request(f"n{index}", self.prompt[start:][:num_tokens], params)
 
     def _limit(self, num_tokens: int) -> None:
-        self.engine.scheduler.max_num_batched_tokens = num_tokens
+        scheduler = self.engine.scheduler
+        scheduler.max_num_batched_tokens = num_tokens
+        scheduler._turns = replace(scheduler._turns, max_num_tokens=num_tokens)
 
     def _step_until(self, num_tokens: int) -> None:
         while len(self.seen.tokens) < num_tokens:

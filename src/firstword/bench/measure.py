@@ -126,6 +126,8 @@ class Bench:
         # The same prompts each time: from the second round on, they come from the prefix cache.
         length = max(case.depth, 1)
         prompts = [self._kept(f"prompt {i}", length) for i in range(case.batch)]
+        # Read beforehand, for else the first would be at its end before the last begins.
+        self._generate(prompts, 1)
         self._generate(prompts, case.num_tokens + 1)
         return self._full_steps(case)
 
