@@ -42,7 +42,7 @@ def budget_with(model: str, pool: int, *flags: str) -> int:
 
 
 async def _answers(served: Served, num_clients: int, salt: str, together: bool) -> list[object]:
-    """What each client got: its tokens with all their numbers, or the error."""
+    """What each client got: its tokens with their log probabilities, or the error."""
     turn = asyncio.Semaphore(num_clients if together else 1)
 
     async def ask(index: int) -> object:
@@ -53,7 +53,7 @@ async def _answers(served: Served, num_clients: int, salt: str, together: bool) 
             )  # fmt: skip
             reply = await served.ask("/v1/chat/completions", body)
         answer = reply.json()
-        return (answer["choices"], answer["usage"]) if reply.status == 200 else answer
+        return answer["choices"] if reply.status == 200 else answer
 
     return await asyncio.gather(*map(ask, range(num_clients)))
 
@@ -85,12 +85,16 @@ async def pressure(report: Report, model: str) -> None:
 
 
 def _report(report: Report, together: list[object], alone: list[object]) -> None:
-    num_finished = sum(isinstance(answer, tuple) for answer in together)
+    num_finished = sum(isinstance(answer, list) for answer in together)
     report.check(
         num_finished == len(together), f"pressure: {num_finished} of {len(together)} finished"
     )
-    num_equal = sum(a == b for a, b in zip(together, alone, strict=True))
+    others = [i for i, pair in enumerate(zip(together, alone, strict=True)) if pair[0] != pair[1]]
+    num_equal = len(together) - len(others)
     report.check(
-        num_equal == len(together),
+        not others,
         f"pressure: {num_equal} of {len(together)} gave the tokens and logprobs they give alone",
     )
+    for index in others:
+        report.say(f"together: {str(together[index])[:300]}")
+        report.say(f"alone:    {str(alone[index])[:300]}")

@@ -257,13 +257,13 @@ def _put(random: Random, node: object, value: object) -> None:
     """Put a value somewhere into a JSON value, in place."""
     while isinstance(node, dict | list) and node:
         step = random.choice(list(node) if isinstance(node, dict) else list(range(len(node))))
-        child = node[step]  # type: ignore[index, call-overload]
+        child = node[step]
         if isinstance(child, dict | list) and child and random.random() < 0.6:
             # What is shared between bodies is not changed.
-            child = node[step] = child.copy()  # type: ignore[index, call-overload]
+            child = node[step] = child.copy()
             node = child
         else:
-            node[step] = value  # type: ignore[index, call-overload]
+            node[step] = value
             return
 
 
