@@ -18,13 +18,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import httpx
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 from schemathesis import GenerationMode
 
 from tests.server import hostile
+
+T = TypeVar("T")
 
 PYTHON = ".venv/bin/python"
 FAKE = json.dumps({"script": {"text": "Hello"}, "settings": {"log_level": "error"}})
@@ -48,7 +52,7 @@ class Server:
     command: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        self._log = Path(".fuzz/server.log").open("wb")  # as long as it runs
+        self._log = Path(".fuzz/server.log").open("wb")
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self._log)
         self.url = self._await_url()
 
@@ -110,7 +114,7 @@ class Tally:
 def send(client: httpx.Client, case: hostile.Case, tally: Tally) -> None:
     """Send one request and check its answer; no answer at all is a fault too."""
     pieces = iter([case.body[:7], case.body[7:]]) if case.chunked else case.body
-    headers = [(name, value.encode("latin-1")) for name, value in case.headers.items()]
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in case.headers.items()]
     try:
         answer = client.request(case.method, case.path, content=pieces, headers=headers)
     except httpx.HTTPError as error:
@@ -149,9 +153,9 @@ def from_page(page: dict[str, object], count: int, number: int) -> Iterator[host
             )
 
 
-def drawn(strategy: object, count: int, number: int) -> list[object]:
+def drawn(strategy: SearchStrategy[T], count: int, number: int) -> list[T]:
     """Examples of a strategy, the same for the same seed."""
-    found: list[object] = []
+    found: list[T] = []
 
     @seed(number)
     @settings(
@@ -162,7 +166,7 @@ def drawn(strategy: object, count: int, number: int) -> list[object]:
         suppress_health_check=list(HealthCheck),
     )
     @given(strategy)
-    def keep(example: object) -> None:
+    def keep(example: T) -> None:
         found.append(example)
 
     keep()

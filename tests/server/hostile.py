@@ -367,7 +367,7 @@ def _odd_headers(random: Random, path: str, body: dict[str, object]) -> Case:
             ("accept", "image/png"),
             ("transfer-encoding", "chunked"),
             ("origin", "http://localhost"),
-            ("cookie", "a=b; " * 1000),
+            ("cookie", "a=b;" * 1000),
             ("expect", "200-ok"),
             ("upgrade", "websocket"),
             ("x-http-method-override", "DELETE"),

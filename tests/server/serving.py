@@ -17,7 +17,7 @@ def main() -> None:
     told = json.loads(sys.argv[1])
 
     async def load() -> OperatedFake:
-        return OperatedFake(Script(**told["script"]))
+        return OperatedFake(Script(**told["script"]), **told.get("model", {}))
 
     def on_start(llm: OperatedLLM, url: str) -> None:
         print(url, flush=True)

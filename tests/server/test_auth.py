@@ -73,3 +73,18 @@ def test_files_without_keys_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\xff")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_keys(file=tmp_path / "bytes")
+
+
+def test_odd_headers_are_no_keys_and_hide_none() -> None:
+    odd = (
+        b"",
+        b"Bearer",
+        b"Bearer ",
+        b"Bearer \xff\xfe",
+        b"Bearer " + b"k" * 100_000,
+        b"\xc3\xa9 x",
+    )
+    assert all(BOTH.owner([(b"authorization", value)]) is None for value in odd)
+    assert all(BOTH.owner([(b"x-api-key", value)]) is None for value in odd)
+    right = (b"authorization", b"bearer  secret-of-ann ")
+    assert BOTH.owner([*((b"authorization", value) for value in odd), right]) == "ann"

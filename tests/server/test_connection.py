@@ -1,23 +1,27 @@
-"""Heads that do not end, over real sockets."""
+"""Heads that do not end, clients that are silent or do not read, over real sockets."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from firstword.server.connection import bounded
+from firstword.server.connection import BoundedConnection, bounded
 from firstword.server.run import listen
 
+BIG = 8_000_000
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"hello"})
+    body = bytes(BIG) if scope["path"] == "/big" else b"hello"
+    await send({"type": "http.response.body", "body": body})
 
 
 def talk_to(talk: Talk, max_bytes: int = 1000, seconds: float = 30.0) -> None:
@@ -30,6 +34,7 @@ def talk_to(talk: Talk, max_bytes: int = 1000, seconds: float = 30.0) -> None:
             ws="none",
             lifespan="off",
             log_config=None,
+            timeout_keep_alive=1,
         )
         server = uvicorn.Server(config)
         with listen("127.0.0.1", 0) as listener:
@@ -75,5 +80,37 @@ def test_each_head_of_a_connection_is_counted_from_its_own_beginning() -> None:
             writer.write(b"\r\n\r\n")
             assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 ")
             await reader.readuntil(b"0\r\n\r\n")
+
+    talk_to(talk)
+
+
+def test_p26_what_follows_a_refused_body_does_not_hold_the_connection() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nbegin")
+        await reader.readuntil(b"0\r\n\r\n")
+        writer.write(b"more")
+        assert await reader.read() == b""
+
+    talk_to(talk)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="not on this system")
+def test_p26_who_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BoundedConnection, "dead_seconds", 1)
+
+    lost: list[Exception | None] = []
+
+    def connection_lost(self: BoundedConnection, error: Exception | None) -> None:
+        lost.append(error)
+        HttpToolsProtocol.connection_lost(self, error)
+
+    monkeypatch.setattr(BoundedConnection, "connection_lost", connection_lost)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(b"GET /big HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        while not lost:
+            await asyncio.sleep(0.05)
+        assert isinstance(lost[0], TimeoutError)
 
     talk_to(talk)
