@@ -125,7 +125,7 @@ class FakeAsyncLLM:
             kv_bytes_per_token=10,
             kv_pool_bytes=32_000,
             weight_bytes=1_000_000,
-            backend="fake",
+            backend="fake (isa)",
             num_threads=2,
             fingerprint="f",
             notices=("this model is a fake",),

@@ -193,7 +193,8 @@ class ChatService:
     def fingerprint(self) -> str:
         """Version, backend and model, on which the tokens of a request with a seed depend."""
         info = self.llm.info
-        return f"firstword-{__version__}-{info.backend}-{info.fingerprint[:16]}"
+        backend = info.backend.partition(" ")[0]  # without the processor's kind, which changes none
+        return f"firstword-{__version__}-{backend}-{info.fingerprint[:16]}"
 
     def check_model(self, name: str | None) -> None:
         """Refuse a model that is not served.
