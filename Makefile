@@ -1,9 +1,9 @@
-# The two commands: `make run` answers a prompt, `make test` checks everything.
+# `make run` answers a prompt, `make serve` serves a model, `make test` checks everything.
 PROMPT ?= What is gravity?
 PYTHON ?= python3
 export PYTHON
 
-.PHONY: run chat test check format bench conformance clean help
+.PHONY: run chat serve test check format bench conformance clean help
 
 run: ## answer PROMPT with the default model
 	@scripts/install run
@@ -13,6 +13,10 @@ export PROMPT
 chat: ## talk to the default model
 	@scripts/install run
 	@.venv/bin/firstword chat
+
+serve: ## answer clients of the OpenAI and Anthropic APIs, and a page, with MODEL or the default one
+	@scripts/install serve
+	@.venv/bin/firstword serve $(MODEL)
 
 test: ## format, lint, types, layers and the test suite
 	@scripts/install dev

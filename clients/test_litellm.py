@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 import os
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it is fetched at import
 
 import litellm
 import pytest
-from questions import LIMIT, QUESTION
+from questions import FORM_LIMIT, LIMIT, QUESTION, WEATHER_PARAMETERS, WEATHER_QUESTION
 
 MESSAGES = [{"role": "user", "content": QUESTION}]
 
@@ -35,6 +36,21 @@ def test_a_stream(asked: dict[str, object]) -> None:
     chunks = litellm.completion(**asked, stream=True)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert text == litellm.completion(**asked).choices[0].message.content
+
+
+def test_a_tool(asked: dict[str, object]) -> None:
+    function = {"name": "weather", "parameters": WEATHER_PARAMETERS}
+    answer = litellm.completion(
+        **asked
+        | {
+            "messages": [{"role": "user", "content": WEATHER_QUESTION}],
+            "tools": [{"type": "function", "function": function}],
+            "tool_choice": {"type": "function", "function": {"name": "weather"}},
+            "max_tokens": FORM_LIMIT,
+        }
+    )
+    (call, *_) = answer.choices[0].message.tool_calls
+    assert json.loads(call.function.arguments)["city"] in ("Rome", "Milan", "Turin")
 
 
 def test_errors_are_the_clients_own(v1: str) -> None:

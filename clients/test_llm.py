@@ -49,3 +49,8 @@ def test_a_schema(home: Path) -> None:
     schema = json.dumps(City.model_json_schema())
     answer = llm(home, "-m", "smol", "--schema", schema, "-o", "max_tokens", "256", QUESTION)
     assert City.model_validate_json(answer)
+
+
+def test_a_tool_may_be_called(home: Path) -> None:
+    limit = ("-m", "smol", "-o", "max_tokens", "24")
+    assert llm(home, *limit, "-T", "llm_version", "--chain-limit", "2", "Say hello.").strip()

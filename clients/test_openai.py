@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 
 import openai
@@ -158,3 +159,30 @@ def test_errors_are_the_clients_own(client: OpenAI, model: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model=model, messages=MESSAGES, extra_body={"colour": 1})
     assert caught.value.param == "colour"
+
+
+async def test_many_at_once_get_their_own_answers(v1: str, model: str) -> None:
+    async def ask(client: AsyncOpenAI, seed: int) -> str:
+        answer = await client.chat.completions.create(
+            model=model, messages=MESSAGES, max_tokens=LIMIT, seed=seed
+        )
+        return answer.choices[0].message.content or ""
+
+    async with AsyncOpenAI(base_url=v1, api_key="none", max_retries=0) as client:
+        alone = [await ask(client, seed) for seed in range(4)]
+        assert await asyncio.gather(*(ask(client, seed) for seed in range(4))) == alone
+
+
+def test_a_completion_as_a_stream(client: OpenAI, model: str) -> None:
+    asked = {"model": model, "prompt": "Rome is", "max_tokens": LIMIT, "temperature": 0}
+    whole = client.completions.create(**asked)
+    chunks = client.completions.create(**asked, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text != ""
+
+
+def test_schema_that_cannot_be_held_is_named(client: OpenAI, model: str) -> None:
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "nullable": True}}}
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model=model, messages=MESSAGES, response_format=form)
+    assert caught.value.param == "response_format.json_schema.schema/properties/age/nullable"

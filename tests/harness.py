@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from firstword.batch import Float32Array
 from firstword.config import EngineConfig
 from firstword.engine.binding import Numerics
-from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.engine import Engine
+from firstword.engine.model import EngineModel
 from firstword.engine.runner import NativeRunner, ReferenceRunner, Runner
 from firstword.engine.step import StepTime
 from firstword.models.registry import Model as Network
@@ -17,7 +18,8 @@ from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops.native import NativeOps
 from firstword.ops.native_plan import NativeModel
 from firstword.ops.reference import ReferenceOps
-from firstword.sampling.params import SamplingParams
+from firstword.sampling.constraint import TokenConstraint
+from firstword.sampling.params import Grammar, SamplingParams
 from firstword.trace.recorder import Recorder
 from firstword.weights.checkpoint import open_checkpoint
 
@@ -67,6 +69,7 @@ class Model:
         eos: frozenset[int] = frozenset(),
         recorder: Recorder | None = None,
         step_time: StepTime | None = None,
+        compile_grammar: Callable[[Grammar], TokenConstraint] | None = None,
     ) -> Engine:
         """A fresh engine with an empty KV pool; invariants are checked after every step."""
         config = config or EngineConfig(debug=True)
@@ -78,6 +81,7 @@ class Model:
             kv=self.spec,
             num_blocks=num_blocks,
             step_time=step_time or StepTime(),
+            compile_grammar=compile_grammar,
         )
         return Engine(self.runner(num_blocks), model, config, recorder=recorder)
 

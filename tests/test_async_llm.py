@@ -136,9 +136,23 @@ def test_p26_a_closed_stream_gives_its_blocks_back(play: Callable[[Story], None]
             async for delta in stream:
                 if delta.token_ids:
                     break
-        await llm.generate("Hello again", PARAMS)  # after the abort, on the same engine
-        assert llm.stats().num_used_blocks == 0
-        assert llm.stats().num_running == 0
+        await until(lambda: llm.stats().num_used_blocks == llm.stats().num_running == 0)
+
+    play(story)
+
+
+def test_p26_a_reader_may_leave_at_any_moment(play: Callable[[Story], None]) -> None:
+    async def story(llm: AsyncLLM) -> None:
+        prompt = await llm.encode("Hello")
+        params = SamplingParams(seed=1, max_tokens=100, ignore_eos=True)
+        for num_turns in range(12):  # of the event loop, each a place where it may be left
+            reading = asyncio.create_task(llm.generate(prompt, params))
+            for _ in range(num_turns):
+                await asyncio.sleep(0)
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+        await until(lambda: llm.stats().num_used_blocks == llm.stats().num_running == 0)
 
     play(story)
 
@@ -206,13 +220,15 @@ def test_p27_an_engine_that_is_killed_fails_its_requests_and_is_replaced(
     async def story(llm: AsyncLLM) -> None:
         pid = process_of(llm)
         params = SamplingParams(seed=1, max_tokens=100, ignore_eos=True)
+        num_blocks = llm.stats().num_blocks
         with pytest.raises(EngineDiedError, match="SIGKILL"):
             async for delta in llm.stream("Hello", params):
                 if delta.token_ids:
                     os.kill(pid, signal.SIGKILL)
+        assert (llm.stats().num_running, llm.stats().num_used_blocks) == (0, 0)
         assert (await llm.generate(PROMPTS[0], PARAMS)).text == expected[0]
         assert process_of(llm) != pid
-        assert llm.stats().num_restarts == 1
+        assert (llm.stats().num_restarts, llm.stats().num_blocks) == (1, num_blocks)
 
     asyncio.run(with_process(path, story))
 

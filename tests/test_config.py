@@ -161,3 +161,9 @@ def test_bad_configs_are_refused_by_name(change: dict[str, Any], words: str) -> 
 def test_engine_settings_have_ranges(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         EngineConfig(**options)
+
+
+def test_engine_settings_that_may_be_left_open() -> None:
+    config = EngineConfig()
+    assert config.max_queued_requests is None
+    assert config.max_queued_tokens is config.memory_bytes is config.kv_memory_bytes is None

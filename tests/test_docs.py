@@ -1,4 +1,4 @@
-"""What the pages for contributors name is there: files, tables and functions."""
+"""What the pages name is there: files, tables and functions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("docs/adding_a_kernel.md", "docs/adding_a_model.md")
+STORIES = ("docs/tour.md", *sorted(f"docs/adr/{p.name}" for p in ROOT.glob("docs/adr/*.md")))
+LINKING = (*PAGES, "README.md", "docs/tour.md", "docs/serving.md", "docs/cli.md")
 FOLDERS = ("src", "csrc", "tests", "benchmarks", "scripts")
 
 
@@ -56,9 +58,23 @@ def test_names_exist_in_the_source(page: str) -> None:
     assert not [name for name in sorted(named) if name not in source_text()]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", STORIES)
+def test_files_of_the_tour_and_of_decisions_exist(page: str) -> None:
+    """Their paths begin below the package, or are a name alone in a folder named before."""
+    named = {s for s in code_spans(page) if re.fullmatch(r"[\w/]+\.(?:py|h|cpp)", s)}
+    roots = (ROOT / "src" / "firstword", ROOT)
+    missing = [
+        path
+        for path in sorted(named)
+        if not any((root / path).exists() for root in roots)
+        and ("/" in path or not list(roots[0].rglob(path)))
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", LINKING)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#]+)\)", text)
+    links = re.findall(r"\]\((?!http)([^)#]+)[^)]*\)", text)
     assert links
     assert not [link for link in links if not ((ROOT / page).parent / link).exists()]

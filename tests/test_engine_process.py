@@ -6,17 +6,21 @@ import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from firstword.config import EngineConfig
-from firstword.engine.engine import RequestOptions
+from firstword.engine import loop as loop_module
 from firstword.engine.messages import Add, LoadFailed, Message, Ready, Shutdown, StepMessage
-from firstword.engine_process import ProcessClient, StartUp, _frame, _receive
-from firstword.errors import ModelNotFoundError
+from firstword.engine.request import RequestOptions
+from firstword.engine_process import ProcessClient, StartUp, _frame, _receive, _serve
+from firstword.errors import GrammarError, ModelNotFoundError
 from firstword.loading import LoadOptions
-from firstword.sampling.params import SamplingParams
+from firstword.sampling.constraint import TokenConstraint
+from firstword.sampling.params import Grammar, SamplingParams
+from tests.engine.rig import rig
 from tests.weights.tiny_gguf import write_tiny_llama
 
 OPTIONS = LoadOptions(EngineConfig(enable_panel_cache=False), "exact")
@@ -113,3 +117,22 @@ def test_the_process_ends_with_its_other_end(path: Path) -> None:
         client._writer.close()
 
     assert play(path, story)[0] == "ended with status 0"
+
+
+def test_p07_an_idle_engine_prepares_for_grammars(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop_module, "_IDLE_SECONDS", 0.01)
+    ours, theirs = socket.socketpair()
+    compiled: list[Grammar] = []
+
+    def compile_grammar(grammar: Grammar) -> TokenConstraint:
+        compiled.append(grammar)
+        ours.close()  # the end of the process
+        raise GrammarError("the library is missing")
+
+    engine = rig().engine
+    engine.model = replace(engine.model, compile_grammar=compile_grammar)
+    with ours, theirs:
+        _serve(theirs, engine)
+    assert compiled == [Grammar("json_object")]

@@ -14,6 +14,7 @@ MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 # Modules with code of which nothing can be tested alone, and why.
 NOTHING_TO_TEST = {
     "engine/messages.py": "plain values; the tests of the loop and of AsyncLLM send all",
+    "engine/model.py": "plain values; the tests of who reads them use all",
     "engine/stats.py": "plain values; the engine's tests read them",
     "ops/protocol.py": "what backends promise; every backend's tests hold it to that",
     "sampling/constraint.py": "what a grammar promises; the tests of text.grammar hold it to that",

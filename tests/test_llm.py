@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from firstword.config import EngineConfig
 from firstword.engine.outputs import RequestOutput, TextDelta
-from firstword.errors import CapacityError, ConfigError, ModelNotFoundError, PromptTooLongError
+from firstword.errors import (
+    CapacityError,
+    ConfigError,
+    ModelNotFoundError,
+    PromptTooLongError,
+    QueueFullError,
+)
 from firstword.llm import LLM
 from firstword.sampling.params import SamplingParams
 from firstword.trace.recorder import Recorder
@@ -166,3 +173,13 @@ def test_windows_and_a_sentencepiece_vocabulary_work_too(tmp_path: Path) -> None
 def test_threads_have_a_range(path: Path, threads: int) -> None:
     with pytest.raises(ConfigError, match=f"threads is {threads}"):
         LLM(path, threads=threads)
+
+
+def test_what_waits_is_limited_only_where_that_was_asked_for(path: Path) -> None:
+    one = SamplingParams(max_tokens=1)
+    config = EngineConfig(max_num_seqs=1)
+    assert len(LLM(path, config=config).generate(["Hello"] * 6, one)) == 6
+    limited = LLM(path, config=replace(config, max_queued_requests=2))
+    with pytest.raises(QueueFullError, match="at most 2 may"):
+        limited.generate(["Hello"] * 6, one)
+    assert not limited._processor.has_work

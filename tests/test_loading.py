@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ from firstword.config import EngineConfig
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import kv_bytes
 from firstword.loading import LoadOptions, engine_info, load_model, open_model, thread_count
+from firstword.ops.reference_weight import ReferenceWeight
+from firstword.quant import RawTensor
+from firstword.sampling.params import SamplingParams
 from firstword.trace.events import ModelLoaded
 from firstword.trace.recorder import Recorder
 from tests.weights.tiny_gguf import write_tiny_llama
@@ -51,3 +55,26 @@ def test_threads_have_a_range(threads: int) -> None:
 def test_threads_are_the_usable_cores_unless_given() -> None:
     assert thread_count(3) == 3
     assert thread_count(None) >= 1
+
+
+def test_p07_weights_are_unpacked_before_the_first_request(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[ReferenceWeight] = []
+    make = ReferenceWeight.__init__
+
+    def noted(weight: ReferenceWeight, tensors: Sequence[RawTensor]) -> None:
+        make(weight, tensors)
+        made.append(weight)
+
+    def num_unpacked() -> int:
+        return sum("dense" in vars(weight) for weight in made)
+
+    monkeypatch.setattr(ReferenceWeight, "__init__", noted)
+    engine = load_model(path, LoadOptions(CONFIG, "exact", threads=1)).engine
+    before = num_unpacked()
+    assert before > 10
+    engine.add_request("first", [1, 2, 3], SamplingParams(max_tokens=2))
+    while engine.has_work:
+        engine.step()
+    assert num_unpacked() == before

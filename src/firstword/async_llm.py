@@ -4,7 +4,8 @@ async with AsyncLLM("smollm2:135m") as llm:
     async for delta in llm.stream("What is gravity?"):
         print(delta.text, end="")
 
-Not here: HTTP (server), and how the engine runs beside the loop (engine_thread, engine_process).
+Not here: HTTP (server), how the engine runs beside the loop (engine_thread, engine_process), and
+what becomes of the messages it sends (processor.flows).
 """
 
 from __future__ import annotations
@@ -14,39 +15,35 @@ import itertools
 import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
 from firstword.config import EngineConfig
 from firstword.engine.binding import Numerics
-from firstword.engine.engine import RequestOptions
 from firstword.engine.messages import (
     Abort,
-    Accepted,
     Add,
     Command,
     EngineInfo,
     LoadFailed,
     Message,
     Ready,
-    Refused,
     Shutdown,
     StepMessage,
-    Stop,
 )
 from firstword.engine.outputs import (
-    PromptProgress,
     RequestOutput,
-    SequenceOutput,
     TextDelta,
 )
+from firstword.engine.preparation import check_prompt
+from firstword.engine.request import RequestOptions
 from firstword.engine.stats import EngineStats
 from firstword.engine_process import ProcessClient, StartUp
 from firstword.engine_thread import ThreadClient
-from firstword.errors import ConfigError, EngineDiedError, FirstwordError, PromptTooLongError
+from firstword.errors import ConfigError, EngineDiedError, FirstwordError
 from firstword.loading import LoadOptions, ModelFile, open_model
-from firstword.processor.answer import Answer, with_output
+from firstword.processor.flows import Flow, Flows
 from firstword.processor.prompt import EncodedPrompt, Prompt, PromptEncoder
 from firstword.sampling.params import SamplingParams
 from firstword.text.chat_template import ChatTemplate
@@ -73,17 +70,6 @@ class EngineClient(Protocol):
 
     def kill(self) -> None:
         """End it now, as far as that is possible."""
-
-
-@dataclass
-class _Flow:
-    """A request in flight: what its reader has not taken yet."""
-
-    prompt: EncodedPrompt
-    pieces: asyncio.Queue[TextDelta | FirstwordError] = field(default_factory=asyncio.Queue)
-    answer: Answer | None = None
-    last: TextDelta | None = None  # the end of the text, before the metrics have come
-    is_over: bool = False  # at the engine
 
 
 class AsyncLLM:
@@ -127,7 +113,7 @@ class AsyncLLM:
         self._model = None if model is None else str(model)
         self._options = LoadOptions(config or EngineConfig(), numerics, threads)
         self._own_process, self._recorder = own_process, recorder
-        self._flows: dict[str, _Flow] = {}
+        self._flows = Flows(self._send)
         self._ids = itertools.count()
         # One thread: more of them would only take the interpreter from the loop in turns.
         self._pool = ThreadPoolExecutor(1, "encode")
@@ -192,7 +178,8 @@ class AsyncLLM:
             self._client = self._new_client()
             how = await self._client.run()
             self._ready.clear()
-            self._fail_all(EngineDiedError(f"the engine {how}: send the request again"))
+            self._stats = EngineStats()  # its sequences and blocks are gone with it
+            self._flows.fail_all(EngineDiedError(f"the engine {how}: send the request again"))
             if self._is_closing or self._failure is not None:
                 break
             self._num_restarts += 1
@@ -276,10 +263,12 @@ class AsyncLLM:
         if options.arrival is None:
             options = replace(options, arrival=time.monotonic() - prompt.seconds)
         await self._until_ready()
-        self._check_prompt(prompt)
+        # Refused here is what the engine would refuse, before it has to look at it.
+        check_prompt(prompt.token_ids, self.tokenizer.vocab_size, self.max_model_len)
         if not self._flows:
             self._heard = time.monotonic()
-        flow = self._flows[request_id] = _Flow(prompt)
+        flow = Flow(prompt, self.tokenizer)
+        self._flows.open(request_id, flow)
         try:
             self._send(Add(request_id, prompt.token_ids, params or SamplingParams(), options))
             while True:
@@ -290,7 +279,7 @@ class AsyncLLM:
                 if piece.output is not None:
                     return
         finally:
-            del self._flows[request_id]
+            self._flows.close(request_id)
             if not flow.is_over:
                 self._send(Abort(request_id))
 
@@ -314,7 +303,10 @@ class AsyncLLM:
 
     async def _until_ready(self) -> None:
         try:
-            await asyncio.wait_for(self._ready.wait(), _READY_SECONDS)
+            # Not wait_for: before Python 3.12 it may swallow a cancellation, and a client that
+            # has gone would be answered to the end.
+            async with asyncio.timeout(_READY_SECONDS):
+                await self._ready.wait()
         except TimeoutError:
             raise EngineDiedError(
                 f"the engine was not there within {_READY_SECONDS:.0f} s: try again later"
@@ -323,17 +315,6 @@ class AsyncLLM:
             raise EngineDiedError("the model is being closed: send the request elsewhere")
         if self._failure is not None:
             raise self._failure
-
-    def _check_prompt(self, prompt: EncodedPrompt) -> None:
-        """Refuse here what the engine would refuse, before it has to look at it."""
-        if len(prompt.token_ids) >= self.max_model_len:
-            raise PromptTooLongError(len(prompt.token_ids), self.max_model_len)
-        low, high = min(prompt.token_ids, default=0), max(prompt.token_ids, default=0)
-        if low < 0 or high >= self.tokenizer.vocab_size:
-            raise ConfigError(
-                f"prompt token id {low if low < 0 else high} is not in the vocabulary: give whole "
-                f"numbers from 0 to {self.tokenizer.vocab_size - 1}"
-            )
 
     def _send(self, command: Command) -> None:
         if self._client is not None:
@@ -346,6 +327,7 @@ class AsyncLLM:
         match message:
             case Ready(info):
                 self.info = info
+                self._stats = EngineStats(num_blocks=info.num_blocks)
                 self._ready.set()
             case LoadFailed(error):
                 self._failure = error
@@ -356,78 +338,5 @@ class AsyncLLM:
         self._stats = message.stats
         if self.on_gap is not None and message.gap_ms is not None:
             self.on_gap(message.gap_ms)
-        for reply in message.replies:
-            if isinstance(reply, Accepted):
-                self._accept(reply)
-            else:
-                self._refuse(reply)
-        for request_id, progress in message.progress:
-            self._put(request_id, _progress_piece(request_id, progress))
-        ended: list[_Flow] = []
-        for output in message.outputs:
-            ended += self._advance(output)
-        for request_id, metrics in message.finished:
-            flow = self._flows.get(request_id)
-            if flow is not None and flow.answer is not None:
-                self._num_failed_starts = 0
-                flow.is_over = True
-                last = flow.last or TextDelta(request_id, 0, "", ())
-                flow.last = None
-                flow.pieces.put_nowait(with_output(last, flow.answer.output(metrics)))
-        for flow in ended:  # by a stop string: the engine will say what it took
-            if flow.last is not None:
-                flow.pieces.put_nowait(flow.last)
-                flow.last = None
-
-    def _accept(self, reply: Accepted) -> None:
-        flow = self._flows.get(reply.request_id)
-        if flow is None:
-            return
-        request_id = reply.request_id
-
-        def stop_at(index: int, stop_string: str) -> None:
-            self._send(Stop(request_id, index, stop_string))
-
-        flow.answer = Answer(request_id, flow.prompt, reply.params, self.tokenizer, stop_at)
-        progress = PromptProgress(
-            num_prompt_tokens=len(flow.prompt.token_ids),
-            num_cached_tokens=0,
-            num_computed_tokens=0,
-            num_ahead=reply.num_ahead,
-            seconds=flow.prompt.seconds,
-        )
-        flow.pieces.put_nowait(_progress_piece(request_id, progress))
-
-    def _refuse(self, reply: Refused) -> None:
-        flow = self._flows.get(reply.request_id)
-        if flow is not None:
-            flow.is_over = True
-            flow.pieces.put_nowait(reply.error)
-
-    def _advance(self, output: SequenceOutput) -> list[_Flow]:
-        """Pass a token's text on; returns the flow where it ends the whole answer."""
-        flow = self._flows.get(output.request_id)
-        if flow is None or flow.answer is None:
-            return []
-        delta = flow.answer.advance(output)
-        if delta is None:
-            return []
-        if flow.answer.is_finished:
-            flow.last = delta
-            return [flow]
-        flow.pieces.put_nowait(delta)
-        return []
-
-    def _put(self, request_id: str, piece: TextDelta) -> None:
-        flow = self._flows.get(request_id)
-        if flow is not None:
-            flow.pieces.put_nowait(piece)
-
-    def _fail_all(self, error: FirstwordError) -> None:
-        for flow in self._flows.values():
-            flow.is_over = True
-            flow.pieces.put_nowait(error)
-
-
-def _progress_piece(request_id: str, progress: PromptProgress) -> TextDelta:
-    return TextDelta(request_id, 0, "", (), progress=progress)
+        if self._flows.take(message):
+            self._num_failed_starts = 0

@@ -261,6 +261,9 @@ def _layer_types(values: dict[str, Any], hf: Mapping[str, Any]) -> tuple[LayerTy
     return tuple("full_attention" if i < num_full else "sliding_attention" for i in range(layers))
 
 
+_POSITIVE_OR_NONE = ("max_queued_requests", "max_queued_tokens", "memory_bytes", "kv_memory_bytes")
+
+
 @dataclass(frozen=True)
 class EngineConfig:
     """How the engine runs a model.
@@ -272,8 +275,9 @@ class EngineConfig:
         step_time_budget_ms: predicted milliseconds that one step may take; None: so much that
             running answers come at an even pace while prompts are read.
         max_queued_requests: sequences that may wait, >= 1; a named key has half of it at most.
-        max_queued_tokens: tokens that may wait to be computed, >= 1; None: eight times what the
-            KV pool holds.
+            None: any number, for callers who wait for their own requests. A server gives one.
+        max_queued_tokens: tokens that may wait to be computed, >= 1; likewise. None: with
+            `max_queued_requests`, eight times what the KV pool holds; without it, any number.
         memory_bytes: bytes of the whole process: weights, KV pool, scratch and a reserve; None:
             sized from the machine.
         kv_memory_bytes: bytes of the KV pool; None: what is left of `memory_bytes`.
@@ -290,7 +294,7 @@ class EngineConfig:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     step_time_budget_ms: float | None = None
-    max_queued_requests: int = 512
+    max_queued_requests: int | None = None
     max_queued_tokens: int | None = None
     memory_bytes: int | None = None
     kv_memory_bytes: int | None = None
@@ -303,10 +307,10 @@ class EngineConfig:
     debug: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "max_num_batched_tokens", "max_queued_requests"):
+        for name in ("max_num_seqs", "max_num_batched_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
-        for name in ("max_queued_tokens", "memory_bytes", "kv_memory_bytes"):
+        for name in _POSITIVE_OR_NONE:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1, or None")

@@ -65,7 +65,6 @@ class LLM:
         self.backend, self.threads = loaded.backend, loaded.num_threads
         self.recorder = loaded.engine.recorder
         self.notices = list(loaded.notices)
-        loaded.engine.scheduler.limits = None  # a caller of this process waits for its own requests
         self._processor = Processor(loaded.engine, self.tokenizer, self.name)
         self._ids = itertools.count()
         self._inbox: dict[str, deque[TextDelta]] = {}
@@ -107,6 +106,7 @@ class LLM:
         Raises:
             PromptTooLongError, ConfigError, CapacityError, GrammarError: a prompt or parameter is
                 refused; nothing has run then.
+            QueueFullError: likewise, where `config` limits how much may wait.
         """
         batch: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
         return self._run_all(batch, _one_each(params, len(batch)))

@@ -17,8 +17,9 @@ from firstword.batch import ForwardBatch, SamplingRow, StepInput
 from firstword.config import EngineConfig
 from firstword.engine.binding import Binding, Numerics, bind, choose_numerics
 from firstword.engine.calibration import nominal_step_time
-from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.engine import Engine
 from firstword.engine.messages import EngineInfo
+from firstword.engine.model import EngineModel
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import build_model, model_kv_spec
@@ -246,6 +247,8 @@ def _engine_model(file: ModelFile, bound: _Bound) -> EngineModel:
         kv=bound.spec,
         num_blocks=bound.pool.num_blocks,
         cost_of=cost_of,
+        # 4 ms, and not later: from the first step on times are predicted, and corrected by what
+        # steps take; here nobody waits for a token yet.
         step_time=nominal_step_time(cost_of, len(bound.spec.groups)),
         compile_grammar=GrammarCompiler(file.tokenizer, file.checkpoint.config.vocab_size).compile,
     )

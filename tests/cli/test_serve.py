@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from firstword.cli.serve import parse_size, start_lines
+from firstword.cli.serve import _engine_config, parse_size, start_lines
 from firstword.errors import ConfigError
 from firstword.server.run import listen
 from tests.cli.commands import Terminal
@@ -120,3 +120,9 @@ def test_a_real_model_is_served_and_the_server_ends_well(chat_model: str, tmp_pa
     finally:
         process.kill()
         process.communicate()
+
+
+def test_the_line_is_limited() -> None:
+    config = _engine_config(None, None, 64, panel_cache=True)
+    assert config.max_queued_requests == 512
+    assert config.max_queued_tokens is None  # by the KV pool

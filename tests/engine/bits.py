@@ -14,7 +14,7 @@ from typing import Literal
 
 from firstword.batch import SampledToken, StepInput, StepResult
 from firstword.config import EngineConfig
-from firstword.engine.engine import RequestOptions
+from firstword.engine.request import RequestOptions
 from firstword.engine.runner import Runner
 from firstword.sampling.params import SamplingParams
 from firstword.trace.events import Event, SequencePreempted, StepExecuted

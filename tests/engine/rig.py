@@ -12,10 +12,12 @@ import numpy as np
 
 from firstword.batch import Float32Array, StepInput, StepResult
 from firstword.config import EngineConfig
-from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.engine import Engine
+from firstword.engine.model import EngineModel
 from firstword.engine.outputs import SequenceOutput
 from firstword.kvcache.spec import KVCacheSpec
-from firstword.sampling.params import SamplingParams
+from firstword.sampling.constraint import TokenConstraint
+from firstword.sampling.params import Grammar, SamplingParams
 from firstword.sampling.sampler import sample_each
 from firstword.trace.events import Event
 from firstword.trace.recorder import Recorder
@@ -95,10 +97,15 @@ def by_name(outputs: Iterable[SequenceOutput]) -> dict[str, list[int]]:
     return tokens
 
 
-def rig(eos: frozenset[int] = frozenset(), **config: object) -> Rig:
+def rig(
+    eos: frozenset[int] = frozenset(),
+    compile_grammar: Callable[[Grammar], TokenConstraint] | None = None,
+    **config: object,
+) -> Rig:
     clock, recorder, seen = FakeClock(100.0), Recorder(), list[Event]()
     recorder.listen(seen.append)
     runner = SuccessorRunner(clock)
     model = EngineModel(VOCAB, CONTEXT, eos, "fingerprint", SPEC, BLOCKS)
+    model = replace(model, compile_grammar=compile_grammar)
     settings = replace(EngineConfig(debug=True), **config)  # type: ignore[arg-type]
     return Rig(Engine(runner, model, settings, recorder=recorder, clock=clock), runner, clock, seen)

@@ -1,13 +1,14 @@
-"""A line that is full, for all or for one key."""
+"""What does not fit, and a line that is full, for all or for one key."""
 
 from __future__ import annotations
 
 import pytest
 
-from firstword.engine.admission import QueueLimits
+from firstword.config import EngineConfig
+from firstword.engine.admission import QueueLimits, check_size, queue_limits
 from firstword.engine.request import Request
 from firstword.engine.step import StepTime
-from firstword.errors import QueueFullError
+from firstword.errors import CapacityError, PromptTooLongError, QueueFullError
 from tests.fakes import Driver
 
 
@@ -63,3 +64,31 @@ def test_who_is_refused_leaves_nothing_behind() -> None:
     it.scheduler.check_invariants()
     it.run()
     assert not it.scheduler.has_work
+
+
+@pytest.mark.parametrize(
+    ("config", "limits"),
+    [
+        (EngineConfig(), None),
+        (EngineConfig(max_queued_requests=3), QueueLimits(3, 800)),
+        (EngineConfig(max_queued_requests=3, max_queued_tokens=7), QueueLimits(3, 7)),
+    ],
+)
+def test_limits_are_those_asked_for(config: EngineConfig, limits: QueueLimits | None) -> None:
+    assert queue_limits(config, 100) == limits
+
+
+def test_tokens_alone_may_be_limited() -> None:
+    limits = queue_limits(EngineConfig(max_queued_tokens=7), 100)
+    assert limits is not None
+    assert limits.max_tokens == 7
+    assert limits.max_requests > 10**9
+
+
+def test_what_could_not_run_alone_is_refused() -> None:
+    it = Driver(num_blocks=4)  # of 4 tokens
+    check_size(Request("a", tuple(range(12)), 4), it.manager, 64, 8)
+    with pytest.raises(CapacityError, match="pool has 4"):
+        check_size(Request("a", tuple(range(12)), 9), it.manager, 64, 8)
+    with pytest.raises(PromptTooLongError, match="12 tokens"):
+        check_size(Request("a", tuple(range(12)), 4), it.manager, 12, 8)

@@ -15,7 +15,6 @@ import pytest
 from numpy.typing import NDArray
 
 from firstword.batch import StepInput
-from firstword.config import EngineConfig
 from firstword.engine.engine import Engine
 from firstword.engine.outputs import SequenceOutput
 from firstword.errors import ConfigError, GrammarError, SamplingError
@@ -61,9 +60,7 @@ class Choices:
 
 
 def held(constraint: Choices, **config: object) -> Rig:
-    one = rig(frozenset({EOS}), **config)
-    one.engine.model = replace(one.engine.model, compile_grammar=lambda grammar: constraint)
-    return one
+    return rig(frozenset({EOS}), lambda grammar: constraint, **config)
 
 
 def outputs_of(one: Rig, params: SamplingParams = GREEDY) -> list[SequenceOutput]:
@@ -142,8 +139,7 @@ def test_a_grammar_that_is_refused_leaves_nothing_behind() -> None:
     def refuse(grammar: Grammar) -> Choices:
         raise GrammarError("no", "/a")
 
-    one = rig()
-    one.engine.model = replace(one.engine.model, compile_grammar=refuse)
+    one = rig(compile_grammar=refuse)
     with pytest.raises(ConfigError, match="/a: no"):
         one.engine.add_request("a", [1], GREEDY)
     assert not one.engine.has_work
@@ -202,10 +198,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def engine_of(model: Model, num_blocks: int = 400) -> Engine:
-    engine = model.engine(EngineConfig(debug=True), num_blocks=num_blocks, eos=TOKENIZER.eos_ids)
-    compiler = GrammarCompiler(TOKENIZER, model.config.vocab_size)
-    engine.model = replace(engine.model, compile_grammar=compiler.compile)
-    return engine
+    return model.engine(
+        num_blocks=num_blocks,
+        eos=TOKENIZER.eos_ids,
+        compile_grammar=GrammarCompiler(TOKENIZER, model.config.vocab_size).compile,
+    )
 
 
 def params_of(index: int) -> SamplingParams:

@@ -11,7 +11,8 @@ import pytest
 
 from firstword.batch import ForwardBatch
 from firstword.config import EngineConfig
-from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.engine import Engine
+from firstword.engine.model import EngineModel
 from firstword.engine.runner import ReferenceRunner
 from firstword.kvcache.spec import kv_bytes
 from firstword.models.registry import build_model

@@ -30,3 +30,30 @@ def test_what_goes_in_is_charged_and_comes_out() -> None:
     assert output.scheduled[0].samples == (0, 1)
     assert output.load == StepLoad(num_tokens=6, num_pairs=21, num_samples=2)
     assert output.predicted_ms == 1 + 2 * 6 + 0.5 * 21 + 4 * 2
+
+
+def test_who_waits_is_admitted_behind_what_the_cache_gives_as_far_as_budget_and_blocks_go() -> None:
+    manager = KVCacheManager(KVCacheSpec((full_group(),), 4), 2)
+    shares = KeyShares()
+    draft = StepDraft(Budget(StepTime(ms_per_token=1), 16, 5, manager), shares)
+    first, second, third = (Request(name, tuple(range(6)), 3) for name in "abc")
+    for request in (first, second, third):
+        shares.join(request.key)
+    assert draft.admit(first.sequences[0], PrefixHit())
+    assert draft.scheduled == [(first.sequences[0], 5)]  # of a budget of 5 ms
+    assert draft.prefix_hits == [(first.sequences[0], PrefixHit())]
+    assert not draft.admit(second.sequences[0], PrefixHit())  # the budget is used up
+    draft.budget.ms = 5
+    assert not draft.admit(third.sequences[0], PrefixHit())  # the pool is
+    assert len(draft.scheduled) == 1
+    assert manager.holders == {first.sequences[0]}
+
+
+def test_the_first_of_a_step_gets_a_token_though_the_budget_is_none() -> None:
+    manager = KVCacheManager(KVCacheSpec((full_group(),), 4), 8)
+    shares = KeyShares()
+    draft = StepDraft(Budget(StepTime(ms_per_token=1), 16, -1, manager), shares)
+    request = Request("a", tuple(range(6)), 3)
+    shares.join(request.key)
+    assert draft.admit(request.sequences[0], PrefixHit())
+    assert draft.scheduled == [(request.sequences[0], 1)]

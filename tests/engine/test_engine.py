@@ -1,6 +1,6 @@
-"""The step loop on a fake model: what is refused, when requests end, and failures.
+"""The step loop on a fake model: when requests end, and failures.
 
-Not here: events and metrics (test_reporter).
+Not here: what is refused (test_preparation), events (test_reporter), counts (test_accounting).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import pytest
 
 from firstword.batch import StepInput
 from firstword.config import EngineConfig
-from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.engine import Engine
+from firstword.engine.model import EngineModel
 from firstword.engine.outputs import SequenceOutput
 from firstword.errors import CapacityError, ConfigError, PromptTooLongError, SamplingError
 from firstword.kvcache.spec import kv_bytes
@@ -35,43 +36,13 @@ from tests.fakes import FakeClock
 # --- What is refused, before anything is queued ---
 
 
-@pytest.mark.parametrize(
-    ("prompt", "message"),
-    [
-        ([], "no tokens"),
-        ([1, 16], "token id 16 .*0 to 15"),
-        ([-1], "token id -1 .*0 to 15"),
-        ([1, 2.0], "token id 2.0 .*whole numbers"),
-        (["1"], "token id '1' .*whole numbers"),
-    ],
-)
-def test_a_prompt_of_other_tokens_is_refused(prompt: list[int], message: str) -> None:
+def test_who_is_refused_leaves_nothing_behind_and_its_id_is_free() -> None:
     it = rig()
-    with pytest.raises(ConfigError, match=message):
-        it.engine.add_request("a", prompt, GREEDY)
+    with pytest.raises(PromptTooLongError):
+        it.engine.add_request("a", [1] * CONTEXT, GREEDY)
     assert not it.engine.has_work
     assert it.events == []
-
-
-@pytest.mark.parametrize(
-    "params",
-    [SamplingParams(stop_token_ids=(3, 16)), SamplingParams(logit_bias={16: 1.0})],
-)
-def test_parameters_with_tokens_the_model_lacks_are_refused(params: SamplingParams) -> None:
-    """Else a row would fail at its first token, when min_tokens bans the end tokens."""
-    it = rig()
-    with pytest.raises(ConfigError, match=r"token id 16: .* 0 to 15"):
-        it.engine.add_request("a", [1], params)
-    assert not it.engine.has_work
-
-
-@pytest.mark.parametrize("length", [CONTEXT, CONTEXT + 7])
-def test_a_prompt_too_long_is_refused_with_both_numbers(length: int) -> None:
-    it = rig()
-    with pytest.raises(PromptTooLongError, match=f"{length} tokens.* holds {CONTEXT} ") as caught:
-        it.engine.add_request("a", [1] * length, GREEDY)
-    assert (caught.value.num_prompt_tokens, caught.value.max_model_len) == (length, CONTEXT)
-    it.engine.add_request("a", [1] * (CONTEXT - 1), GREEDY)  # the id is still free, and this fits
+    it.engine.add_request("a", [1] * (CONTEXT - 1), GREEDY)
     assert len(it.run()["a"]) == 1
 
 
@@ -147,12 +118,6 @@ def test_no_end_token_comes_before_min_tokens() -> None:
     assert it.run()["b"] == [12, 13, 14, 15]
 
 
-def test_min_tokens_beyond_the_context_is_cut_to_it() -> None:
-    it = rig(eos=frozenset({EOS}))
-    it.engine.add_request("a", [1] * 38, SamplingParams(temperature=0, min_tokens=100))
-    assert it.run()["a"] == [2, 3]
-
-
 def test_a_stop_string_ends_one_sequence_once() -> None:
     it = rig()
     it.engine.add_request("a", [1], replace(GREEDY, n=2))
@@ -184,13 +149,6 @@ def test_a_seed_in_force_is_reported_and_gives_the_same_again() -> None:
     assert first["a"] != first["b"]
     it.engine.add_request("again", [1, 2, 3], replace(params, seed=seeds["a"]))
     assert it.run()["again"] == first["a"]
-
-
-def test_the_engines_seed_is_for_requests_without() -> None:
-    it = rig(seed=7)
-    own = {"a": GREEDY, "b": replace(GREEDY, seed=8), "c": replace(GREEDY, seed=0)}
-    seeds = [it.engine.add_request(name, [1], params).seed for name, params in own.items()]
-    assert seeds == [7, 8, 0]
 
 
 def test_samples_of_a_request_differ_and_share_its_prompt() -> None:
@@ -389,3 +347,19 @@ def test_when_one_sample_fails_the_others_of_its_request_end_too() -> None:
     assert errors
     assert outputs[-len(errors) :] == errors
     assert it.num_free == BLOCKS
+
+
+def test_p26_a_step_that_begins_with_an_unwanted_request_is_ended() -> None:
+    """The abort came after the commands were taken, and before there was a step to stop."""
+    it = rig()
+    stops: list[bool] = []
+    it.runner.stop = lambda: stops.append(True)
+    it.engine.add_request("a", [1, 2], GREEDY)
+    it.engine.interrupt("a")
+    assert stops == []
+    it.engine.step()
+    assert stops == [True]
+    it.engine.forget("a")
+    it.engine.add_request("a", [1, 2], GREEDY)
+    it.engine.step()
+    assert stops == [True]

@@ -121,7 +121,9 @@ def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_condition_gives_the_tokens_of_the_whole_prompt_alone(tiny: Model, mode: str) -> None:
+def test_p24_every_condition_gives_the_tokens_of_the_whole_prompt_alone(
+    tiny: Model, mode: str
+) -> None:
     params = MODES[mode]
     expected = answer(tiny.engine(), PROMPT, params)
     assert len(expected) == NUM_OUTPUT

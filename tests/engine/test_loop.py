@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from firstword.batch import StepInput
-from firstword.engine.engine import RequestOptions
+from firstword.engine import loop as module
 from firstword.engine.loop import EngineLoop
 from firstword.engine.messages import (
     Abort,
@@ -21,6 +21,7 @@ from firstword.engine.messages import (
     StepMessage,
     Stop,
 )
+from firstword.engine.request import RequestOptions
 from firstword.errors import ConfigError, PromptTooLongError, SamplingError, StepStoppedError
 from firstword.sampling.params import SamplingParams
 from tests.engine.rig import GREEDY, Rig, rig
@@ -89,6 +90,33 @@ def test_an_aborted_request_is_not_heard_of_again() -> None:
     assert tokens_of(messages, "a") == []
     assert finished_in(messages) == ["b"]
     assert it.engine.stats.num_used_blocks == 0
+
+
+def test_p26_blocks_that_an_abort_gives_back_are_told_at_once() -> None:
+    it = rig()
+    messages: list[StepMessage] = []
+    loop = EngineLoop(it.engine, messages.append)
+    loop.post(add("a", [1]))
+    loop._turn()
+    assert messages[-1].stats.num_used_blocks > 0
+    loop.post(Abort("a"))
+    assert not loop._turn()
+    assert messages[-1].stats.num_used_blocks == messages[-1].stats.num_running == 0
+    assert messages[-1].gap_ms is None, "no step was run"
+
+
+def test_p26_they_are_told_before_the_next_step_of_others() -> None:
+    it = rig()
+    messages: list[StepMessage] = []
+    loop = EngineLoop(it.engine, messages.append)
+    loop.post(add("a", [1]))
+    loop.post(add("b", [2]))
+    loop._turn()
+    told: list[int] = []
+    it.runner.before = lambda step: told.append(messages[-1].stats.num_running)
+    loop.post(Abort("a"))
+    loop._turn()
+    assert told == [1]
 
 
 def test_a_stopped_sample_ends_its_request() -> None:
@@ -215,3 +243,19 @@ def test_a_short_step_is_left_alone_for_the_neighbours_sake(neighbours: int) -> 
         loop.post(add(f"b{index}", [2]))
     loop._turn()
     assert bool(stops) == (neighbours == 0)
+
+
+def test_work_that_can_wait_is_begun_once_when_nothing_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_IDLE_SECONDS", 0.01)
+    it, messages, idle = rig(), list[StepMessage](), list[int]()
+    loop = EngineLoop(it.engine, messages.append)
+    loop.post(add("a", [1]))
+
+    def when_idle() -> None:
+        idle.append(len(messages))
+        loop.post(Shutdown() if idle == [4] else Abort("nobody"))
+
+    loop.run(when_idle)
+    assert idle == [4]  # after the four steps of the request

@@ -141,7 +141,7 @@ def test_every_two_conditions_meet_at_least_twice() -> None:
         assert {named(row)[name] for row in SUITE} == set(values), name
 
 
-def test_no_row_changes_a_bit_of_tiny_models(tiny: Subject) -> None:
+def test_p23_no_row_changes_a_bit_of_tiny_models(tiny: Subject) -> None:
     for row in in_order(ROWS):
         tiny.check(row)
 

@@ -1,4 +1,4 @@
-"""What an engine on a fake model reports: its events and metrics."""
+"""What an engine on a fake model reports: its events."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 
 from firstword.batch import ForwardBatch
 from firstword.config import EngineConfig
-from firstword.engine.engine import Engine, EngineModel, RequestOptions
-from firstword.kvcache.spec import kv_bytes
+from firstword.engine.engine import Engine
+from firstword.engine.model import EngineModel
+from firstword.engine.request import RequestOptions
 from firstword.ops.cost import Cost
 from firstword.sampling.params import SamplingParams
 from firstword.trace import events
@@ -26,33 +27,6 @@ from tests.engine.rig import (
     rig,
 )
 from tests.fakes import FakeClock
-
-
-def test_metrics_are_of_the_clock() -> None:
-    """Every step takes one second; the prompt of 12 takes two of 8."""
-    it = rig(max_num_batched_tokens=8)
-    it.engine.add_request("a", list(range(12)), GREEDY)
-    it.clock.advance(0.5)  # in the queue
-    it.run()
-    metrics = it.engine.release("a")
-    assert metrics.ttft == 2.5
-    assert metrics.e2e == 5.5
-    assert metrics.tokens_per_second(4) == 1.0
-    assert metrics.num_computed_tokens == 12 + 3
-    assert metrics.num_cached_tokens == 0
-    assert metrics.num_preemptions == 0
-    assert metrics.kv_bytes == kv_bytes(SPEC, 15)
-
-
-def test_an_arrival_before_the_queue_counts() -> None:
-    """Time for the template and the tokenizer is part of the time to the first token."""
-    it = rig()
-    options = RequestOptions(arrival=it.clock() - 0.25)
-    it.engine.add_request("a", [1], GREEDY, options)
-    assert it.events[0].time == 100.0
-    it.run()
-    metrics = it.engine.release("a")
-    assert (metrics.ttft, metrics.e2e) == (1.25, 4.25)
 
 
 def test_cached_tokens_are_counted_and_not_computed() -> None:
@@ -176,7 +150,7 @@ def test_models_share_no_blocks() -> None:
         model = EngineModel(VOCAB, CONTEXT, frozenset(), fingerprint, SPEC, BLOCKS)
         engine = Engine(SuccessorRunner(clock), model, EngineConfig(), clock=clock)
         engine.add_request("a", list(range(8)), GREEDY)
-        sequence = engine._live["a"].request.sequences[0]
+        sequence = engine._requests["a"].request.sequences[0]
         engine.step()
         keys.append(tuple(sequence.block_keys))
     assert keys[0] == keys[2]

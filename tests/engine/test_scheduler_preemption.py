@@ -21,7 +21,7 @@ def prompt(num_tokens: int, first: int = 100) -> tuple[int, ...]:
 # -- Preemption ---------------------------------------------------------------------------------
 
 
-def test_a_full_pool_preempts_the_youngest_which_then_recovers() -> None:
+def test_p10_a_full_pool_preempts_the_youngest_which_then_recovers() -> None:
     driver = Driver(num_blocks=6)
     old, young = Request("old", prompt(8), 12), Request("young", prompt(8, 200), 12)
     driver.run(old, young)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from firstword.batch import Float32Array, ForwardBatch, SamplingRow
 from firstword.config import EngineConfig
-from firstword.engine.engine import Engine, EngineModel
+from firstword.engine.engine import Engine
+from firstword.engine.model import EngineModel
 from firstword.engine.outputs import SequenceOutput
 from firstword.engine.runner import ReferenceRunner
 from firstword.kvcache.spec import KVCacheSpec, KVGroup

@@ -80,7 +80,7 @@ def test_a_refused_admission_gives_the_blocks_of_its_hit_back() -> None:
     manager.check_invariants()
 
 
-def test_full_blocks_are_shared_by_reference_between_running_sequences() -> None:
+def test_p04_full_blocks_are_shared_by_reference_between_running_sequences() -> None:
     manager = manager_of()
     first = admit(manager, TOKENS[:9], 9)
     second = admit(manager, [*TOKENS[:8], 1, 2], 2)
@@ -111,7 +111,7 @@ def test_the_source_of_a_copy_is_not_handed_out_before_the_step_is_over() -> Non
     assert manager.admit(other, 8, PrefixHit())
 
 
-def test_a_freed_tail_is_reused_to_the_token() -> None:
+def test_p02_a_freed_tail_is_reused_to_the_token() -> None:
     manager = manager_of()
     sequence = admit(manager, TOKENS[:7], 6)
     manager.free(sequence)

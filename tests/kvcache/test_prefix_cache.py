@@ -44,7 +44,7 @@ def test_full_blocks_are_shared_and_the_last_one_copied_up_to_the_last_token() -
 
 
 @pytest.mark.parametrize("shared", range(1, 12))
-def test_a_hit_ends_at_the_first_token_that_differs(shared: int) -> None:
+def test_p02_a_hit_ends_at_the_first_token_that_differs(shared: int) -> None:
     cache, pool = cache_of(full_group())
     keep(cache, pool, TOKENS, 0, 0, 1, 2)
     hit = cache.match(FakeSequence([*TOKENS[:shared], 7, 7, 7, 7, 7]))
@@ -66,7 +66,7 @@ def test_a_gap_in_a_full_group_ends_the_prefix() -> None:
     assert cache.match(FakeSequence([*TOKENS, 7])).num_tokens == 4
 
 
-def test_a_sliding_group_needs_its_window_only() -> None:
+def test_p01_a_sliding_group_needs_its_window_only() -> None:
     cache, pool = cache_of(full_group(0), sliding_group(1, 6))
     full = keep(cache, pool, TOKENS, 0, 0, 1, 2)
     last = keep(cache, pool, TOKENS, 1, 1, 2)  # positions 7 .. 11 are in the window of 12

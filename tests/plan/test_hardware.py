@@ -31,12 +31,12 @@ def test_threads_of_one_core_count_once(machine: Path) -> None:
     assert "4 physical cores of 8" in usable_cores(machine).reason
 
 
-def test_affinity_limits(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p08_affinity_limits(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "_affinity", lambda: {0, 4, 5})
     assert usable_cores(machine).count == 2
 
 
-def test_a_quota_of_two_and_a_half_cores_gives_two(machine: Path) -> None:
+def test_p08_a_quota_of_two_and_a_half_cores_gives_two(machine: Path) -> None:
     write(machine / "proc/self/cgroup", "0::/box/inner")
     write(machine / "sys/fs/cgroup/box/inner/cpu.max", "max 100000")
     write(machine / "sys/fs/cgroup/box/cpu.max", "250000 100000")
@@ -68,7 +68,7 @@ def test_memory_is_what_is_available(machine: Path) -> None:
     assert usable_memory(machine).num_bytes == 16 * 2**30
 
 
-def test_memory_of_the_container_is_what_its_limit_leaves(machine: Path) -> None:
+def test_p13_memory_of_the_container_is_what_its_limit_leaves(machine: Path) -> None:
     write(machine / "proc/self/cgroup", "0::/box")
     write(machine / "sys/fs/cgroup/box/memory.max", str(3 * 2**30))
     write(machine / "sys/fs/cgroup/box/memory.current", str(2**30))

@@ -42,7 +42,7 @@ def test_layers_that_are_alike_are_shown_once(large: Listing) -> None:
     assert large.num_stages == len(first.stages) + 31 * len(repeated.stages) + len(last.stages)
 
 
-def test_lines_say_kernel_shape_and_type(large: Listing) -> None:
+def test_p09_lines_say_kernel_shape_and_type(large: Listing) -> None:
     ops = [op for stage in large.blocks[1].stages for op in stage.ops]
     words = [(op.kernel, op.shape, op.weight_type) for op in ops]
     assert words[:3] == [

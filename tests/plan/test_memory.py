@@ -35,20 +35,20 @@ def test_a_roomy_machine_gets_what_its_sequences_can_use_and_no_more() -> None:
     assert plan.notice == ""
 
 
-def test_bytes_that_were_asked_for_are_never_exceeded() -> None:
+def test_p13_bytes_that_were_asked_for_are_never_exceeded() -> None:
     plan = plan_pool(FULL, replace(REQUEST, memory_bytes=10_000_000))
     assert plan.num_bytes <= 10_000_000
     assert plan.num_bytes > 10_000_000 - FULL.page_bytes
 
 
-def test_a_model_context_that_does_not_fit_is_cut_and_said() -> None:
+def test_p12_a_model_context_that_does_not_fit_is_cut_and_said() -> None:
     free = 2 * FULL.page_bytes * 100  # half of it: 100 blocks
     plan = plan_pool(FULL, replace(REQUEST, free_bytes=free))
     assert plan.max_model_len == 3200
     assert "3200 tokens instead of the model's 8192" in plan.notice
 
 
-def test_a_context_asked_for_that_does_not_fit_is_refused_with_the_nearest() -> None:
+def test_p12_a_context_asked_for_that_does_not_fit_is_refused_with_the_nearest() -> None:
     free = 2 * FULL.page_bytes * 100
     with pytest.raises(CapacityError, match="longest that fits is 3200 tokens"):
         plan_pool(FULL, replace(REQUEST, max_model_len=8192, free_bytes=free))
@@ -71,7 +71,7 @@ def test_asking_for_more_than_the_model_has_gives_the_models_own() -> None:
     assert plan_pool(FULL, replace(REQUEST, max_model_len=10**6)).max_model_len == 8192
 
 
-def test_the_pool_gets_what_the_budget_leaves() -> None:
+def test_p13_the_pool_gets_what_the_budget_leaves() -> None:
     budget = ProcessBudget(RESERVE_BYTES + 1_000, taken_bytes=300, promised_bytes=200)
     assert budget.pool_bytes() == 500
 

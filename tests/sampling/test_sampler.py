@@ -189,7 +189,7 @@ def test_the_order_is_bias_penalties_bans_and_mask() -> None:
     assert sample_row(logits, replace(row, allowed_tokens=allowed)).token_id == 2
 
 
-def test_a_row_does_not_depend_on_the_other_rows() -> None:
+def test_p25_a_row_does_not_depend_on_the_other_rows() -> None:
     logits = np.stack([_logits(9000, seed=i) for i in range(6)])
     rows = [replace(row, num_top_logprobs=5, seed=i) for i, row in enumerate(STRATEGIES)]
     together = sample(logits, rows)

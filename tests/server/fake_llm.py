@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from firstword.batch import Candidate
-from firstword.engine.engine import RequestOptions
+from firstword.engine.messages import EngineInfo
 from firstword.engine.outputs import (
     CompletionOutput,
     PromptProgress,
@@ -16,6 +16,7 @@ from firstword.engine.outputs import (
     TextDelta,
     TokenLogprob,
 )
+from firstword.engine.request import RequestOptions
 from firstword.engine.stats import EngineStats
 from firstword.errors import ConfigError, PromptTooLongError
 from firstword.processor.prompt import EncodedPrompt, Prompt, PromptEncoder
@@ -49,6 +50,7 @@ class Script:
         progress: told before the first token.
         delay: seconds before each delta, progress included.
         refusal: raised instead of the first delta.
+        refusal_after: seconds before it.
         failure: raised after `failure_after` tokens.
         failure_after: see `failure`.
         num_cached: cached tokens of the prompt.
@@ -61,6 +63,7 @@ class Script:
     progress: tuple[PromptProgress, ...] = ()
     delay: float = 0.0
     refusal: Exception | None = None
+    refusal_after: float = 0.0
     failure: Exception | None = None
     failure_after: int = 0
     num_cached: int = 0
@@ -112,6 +115,23 @@ class FakeAsyncLLM:
     def template(self) -> ChatTemplate | None:
         return self._encoder.template
 
+    @property
+    def info(self) -> EngineInfo:
+        return EngineInfo(
+            max_model_len=self.max_model_len,
+            max_num_seqs=64,
+            block_size=32,
+            num_blocks=100,
+            kv_bytes_per_token=10,
+            kv_pool_bytes=32_000,
+            weight_bytes=1_000_000,
+            backend="fake (isa)",
+            num_threads=2,
+            fingerprint="f",
+            notices=("this model is a fake",),
+            memory_summary="room for 3,200 tokens",
+        )
+
     async def encode(self, prompt: Prompt, **variables: object) -> EncodedPrompt:
         self.variables = variables
         return self._encoder.encode(prompt, **variables)
@@ -129,6 +149,8 @@ class FakeAsyncLLM:
         params = params or SamplingParams()
         request = FakeRequest(request_id or "?", prompt, params, options or RequestOptions())
         self.requests.append(request)
+        if self.script.refusal_after:
+            await asyncio.sleep(self.script.refusal_after)
         self._check(prompt, params)
         self.live.add(request.request_id)
         done = False

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import httpx
 from fastapi import FastAPI
 
-from firstword.engine.messages import EngineInfo
 from firstword.engine.stats import EngineStats
 from firstword.errors import FirstwordError
 from tests.server.fake_llm import FakeAsyncLLM
@@ -29,23 +28,6 @@ class OperatedFake(FakeAsyncLLM):
     figures: EngineStats = field(default_factory=lambda: EngineStats(num_blocks=100))
     num_closed: int = 0
     on_gap: Callable[[float], None] | None = None
-
-    @property
-    def info(self) -> EngineInfo:
-        return EngineInfo(
-            max_model_len=self.max_model_len,
-            max_num_seqs=64,
-            block_size=32,
-            num_blocks=100,
-            kv_bytes_per_token=10,
-            kv_pool_bytes=32_000,
-            weight_bytes=1_000_000,
-            backend="fake",
-            num_threads=2,
-            fingerprint="f",
-            notices=("this model is a fake",),
-            memory_summary="room for 3,200 tokens",
-        )
 
     def stats(self) -> EngineStats:
         return self.figures

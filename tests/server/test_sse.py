@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import Response
@@ -52,8 +53,12 @@ def refuse(error: Exception) -> Response:
     return Response(str(error), status_code=400)
 
 
+def last_words(error: Exception) -> bytes:
+    return event(f"failed: {error}".encode())
+
+
 async def serve(chunks: AsyncGenerator[bytes, None], client: Client, **settings: float) -> None:
-    response = EventResponse(chunks, refuse, **settings)  # type: ignore[arg-type]
+    response = EventResponse(chunks, refuse, last_words, **settings)  # type: ignore[arg-type]
     await asyncio.wait_for(response({"type": "http"}, client.receive, client.send), 5)
 
 
@@ -82,6 +87,44 @@ def test_error_before_the_first_bytes_is_a_response_of_its_own() -> None:
     async def main() -> None:
         client = Client()
         await serve(chunks(), client)
+        assert client.sent[0]["status"] == 400
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("first", [b"", event(b"1")], ids=["after a comment", "after a chunk"])
+def test_later_error_is_told_by_the_last_words(first: bytes) -> None:
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        if first:
+            yield first
+        await asyncio.sleep(0.05)
+        raise KeyError("no")
+
+    async def main() -> None:
+        client = Client()
+        await serve(chunks(), client, keep_alive=0.01)
+        assert client.sent[0]["status"] == 200
+        assert client.bodies[0] == (first or KEEP_ALIVE)
+        assert client.bodies[-1] == event(b"failed: 'no'")
+        assert [m["more_body"] for m in client.sent[1:]][-2:] == [True, False]
+
+    asyncio.run(main())
+
+
+def test_no_comment_comes_into_a_refusal() -> None:
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        raise KeyError("no")
+        yield b""
+
+    class Slow(Client):
+        async def send(self, message: Any) -> None:
+            await asyncio.sleep(0.03)
+            await super().send(message)
+
+    async def main() -> None:
+        client = Slow()
+        await serve(chunks(), client, keep_alive=0.01)
+        assert [m["type"] for m in client.sent] == ["http.response.start", "http.response.body"]
         assert client.sent[0]["status"] == 400
 
     asyncio.run(main())

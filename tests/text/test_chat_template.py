@@ -134,7 +134,7 @@ contents = st.lists(
 
 
 @given(st.lists(contents, min_size=1, max_size=4))
-def test_typed_control_strings_stay_text(typed: list[str]) -> None:
+def test_p18_typed_control_strings_stay_text(typed: list[str]) -> None:
     messages = [message("user", content) for content in typed]
     chat = encode(CHATML, messages)
     assert control_texts(chat) == ["<|im_start|>", "<|im_end|>"] * len(typed) + ["<|im_start|>"]
@@ -252,7 +252,7 @@ def test_templates_that_look_into_contents_still_count() -> None:
     assert chat.num_typed_tokens == len("hello")
 
 
-def test_bos_comes_once() -> None:
+def test_p17_bos_comes_once() -> None:
     messages = [message("user", "x")]
     wants = Tokenizer.from_gguf(byte_level(controls=CONTROLS, add_bos_token=True), "x")
     bos = wants.bos_id

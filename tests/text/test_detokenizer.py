@@ -38,11 +38,11 @@ def test_valid_text_comes_in_whole_characters(text: str) -> None:
         assert parts[-1] == ""
 
 
-def test_a_character_is_held_until_it_is_whole() -> None:
+def test_p15_a_character_is_held_until_it_is_whole() -> None:
     assert deltas(BYTE_LEVEL, BYTE_LEVEL.encode("👧a")) == ["", "", "", "👧", "a", ""]
 
 
-def test_an_unfinished_character_is_replaced_at_the_end_only() -> None:
+def test_p15_an_unfinished_character_is_replaced_at_the_end_only() -> None:
     ids = BYTE_LEVEL.encode("a👧")
     assert deltas(BYTE_LEVEL, ids[:-1]) == ["a", "", "", "", "\ufffd"]
     assert deltas(BYTE_LEVEL, [*ids[:-1], ids[0]])[-2:] == ["\ufffda", ""]

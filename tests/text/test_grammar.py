@@ -215,6 +215,11 @@ def test_p28_what_the_library_refuses_is_found_in_the_schema(
         ("lark", "start: nothing", "unknown name"),
         ("lark", "start: <|no_such_token|>", "unknown special token"),
         ("lark", "start: x\nx[temperature=0.5]: /a+/", "parameter of sampling"),
+        ("lark", 'start: x "\\""\nx[temperature = 1]: "a"', "parameter of sampling"),
+        ("lark", 'start: x /"/\nx[temperature = 1]: "a"', "parameter of sampling"),
+        ("lark", 'start: x <"> x\nx[temperature=1]: "a"', "parameter of sampling"),
+        ("lark", 'start: x # "\nx[temperature=1]: "a"', "parameter of sampling"),
+        ("lark", "start: x\nx[temperature // why\n = 1]: /a/", "parameter of sampling"),
         ("lark", "start: %json {", "after %json is not valid JSON"),
         ("lark", 'start: %json {"uniqueItems": true}', "/uniqueItems: uniqueItems cannot"),
         ("lark", 'start: %json {"x-guidance": {"lenient": true}}', "x-guidance cannot"),
@@ -223,6 +228,22 @@ def test_p28_what_the_library_refuses_is_found_in_the_schema(
 )
 def test_p28_malformed_grammars_are_refused(kind: GrammarKind, text: str, problem: str) -> None:
     assert re.search(problem, str(refusal(kind, text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ('start: "temperature = 20"', "temperature = 20"),
+        ("start: /temperature *=/", "temperature ="),
+        ('start: "x" // not temperature = 20', "x"),
+        ('start: %json {"const": "temperature = 20"}', '"temperature = 20"'),
+        ('start: "a" %json {"description": "temperature = 20", "type": "null"}', "anull"),
+        ('start: temperature\ntemperature: "20"', "20"),
+        ('start: "%json {"', "%json {"),
+    ],
+)
+def test_words_of_grammars_mean_nothing_inside_of_texts(text: str, answer: str) -> None:
+    assert matches(Grammar("lark", text), answer)
 
 
 def test_a_model_without_an_end_cannot_be_held_to_a_grammar() -> None:

@@ -34,7 +34,9 @@ letters = st.sampled_from("ab\n👧")
     st.lists(st.text(letters, min_size=1, max_size=5), max_size=4),
     st.lists(st.integers(0, 6)),
 )
-def test_any_chunking_gives_the_same_text(text: str, stops: list[str], sizes: list[int]) -> None:
+def test_p16_any_chunking_gives_the_same_text(
+    text: str, stops: list[str], sizes: list[int]
+) -> None:
     stream = StopStrings(stops)
     emitted = "".join([*(stream.push(part) for part in split(text, sizes)), stream.flush()])
     assert (emitted, stream.matched) == cut(text, stops)
@@ -43,7 +45,7 @@ def test_any_chunking_gives_the_same_text(text: str, stops: list[str], sizes: li
 @given(
     st.text(letters, max_size=40), st.lists(st.text(letters, min_size=1, max_size=5), max_size=4)
 )
-def test_holds_back_only_what_may_become_a_stop_string(text: str, stops: list[str]) -> None:
+def test_p16_holds_back_only_what_may_become_a_stop_string(text: str, stops: list[str]) -> None:
     stream = StopStrings(stops)
     emitted = stream.push(text)
     if stream.matched is None:

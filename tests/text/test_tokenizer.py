@@ -50,12 +50,12 @@ def check_golden(tokenizer: Tokenizer, model: str) -> None:
 
 
 @pytest.mark.real_model
-def test_ids_equal_the_golden_ones_smollm2(smollm2_tokenizer: Tokenizer) -> None:
+def test_p20_ids_equal_the_golden_ones_smollm2(smollm2_tokenizer: Tokenizer) -> None:
     check_golden(smollm2_tokenizer, "smollm2:135m")
 
 
 @pytest.mark.real_model
-def test_ids_equal_the_golden_ones_gemma3(gemma3_tokenizer: Tokenizer) -> None:
+def test_p20_ids_equal_the_golden_ones_gemma3(gemma3_tokenizer: Tokenizer) -> None:
     check_golden(gemma3_tokenizer, "gemma3:270m")
 
 
@@ -199,7 +199,7 @@ def test_bytes_without_a_token_are_read_as_replacement_characters() -> None:
 
 
 @pytest.mark.parametrize("pre", [None, "unheard-of"])
-def test_an_unknown_pre_tokenizer_is_noticed(pre: str | None) -> None:
+def test_p20_an_unknown_pre_tokenizer_is_noticed(pre: str | None) -> None:
     tokenizer = Tokenizer.from_gguf(byte_level(pre=pre), "test.gguf")
     assert "tokenizer.ggml.pre" in tokenizer.notices[0]
     assert tokenizer.decode(tokenizer.encode("abc 123 !?")) == "abc 123 !?"

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _NEEDED = ("fastapi", "uvicorn", "httptools", "pydantic", "prometheus_client")
 _MIB = 2**20
 
+_MAX_QUEUED_REQUESTS = 512
+"""Requests that may wait; one more is told to come back later."""
+
 
 def serve(
     model: Annotated[
@@ -125,6 +128,7 @@ def _engine_config(
     return EngineConfig(
         max_model_len=context,
         max_num_seqs=max_num_seqs,
+        max_queued_requests=_MAX_QUEUED_REQUESTS,
         memory_bytes=None if memory is None else parse_size(memory),
         enable_panel_cache=panel_cache,
     )

@@ -1,6 +1,6 @@
 """A step in the making, until it becomes the plain value that a scheduler hands out.
 
-Not here: who goes into it (scheduler) and how much of the budget each may take (turns).
+Not here: who goes into it (scheduler) and how the budget is divided (turns).
 """
 
 from __future__ import annotations
@@ -9,15 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from firstword.engine.policy import Budget
-from firstword.engine.request import Sequence
+from firstword.engine.request import Sequence, SequenceStatus
 from firstword.engine.shares import KeyShares
-from firstword.engine.step import (
-    Preemption,
-    ScheduledSequence,
-    SchedulerOutput,
-    StepTime,
-    load_of,
-)
+from firstword.engine.step import Preemption, ScheduledSequence, SchedulerOutput, load_of
 from firstword.kvcache.prefix_cache import PrefixHit
 
 
@@ -43,6 +37,30 @@ class StepDraft:
         """Let a sequence compute its next `num_tokens` positions; its blocks are there."""
         self.scheduled.append((sequence, num_tokens))
         self.shares.charge(sequence.request.key, num_tokens)
+
+    def admit(self, sequence: Sequence, hit: PrefixHit) -> bool:
+        """Let a waiting sequence begin behind what the cache gives it, as far as the budget goes.
+
+        Args:
+            sequence: which.
+            hit: what the cache gives it.
+
+        Returns:
+            False, with nothing changed, where the budget is used up or blocks lack.
+        """
+        start, shortest = hit.num_tokens, self.budget.shortest_in_line
+        size = self.budget.chunk(sequence, start, num_behind=0, shortest=shortest)
+        if not self.scheduled:
+            size = max(size, 1)
+        if size <= 0 or not self.budget.manager.admit(sequence, size, hit):
+            return False
+        self.budget.spend(size, start)
+        self.include(sequence, size)
+        self.prefix_hits.append((sequence, hit))
+        sequence.num_computed_tokens = start
+        if sequence.status is SequenceStatus.WAITING and sequence.num_output_tokens == 0:
+            sequence.num_cached_tokens = start
+        return True
 
     def output(
         self, number: int, time: float, preemptions: Iterable[Preemption]
@@ -74,27 +92,3 @@ class StepDraft:
             samples = (sequence.index, *(s.index for s in sequence.request.unforked))
         tables = self.budget.manager.block_tables(sequence)
         return ScheduledSequence(sequence, start, size, samples, tables)
-
-
-def plain_step(
-    number: int, time: float, scheduled: tuple[ScheduledSequence, ...], step_time: StepTime
-) -> SchedulerOutput:
-    """A step on the way to which nothing happened: nobody began in it or lost its blocks.
-
-    Args:
-        number: of the step.
-        time: seconds on the scheduler's clock.
-        scheduled: what is computed.
-        step_time: predicts its milliseconds.
-    """
-    load = load_of(scheduled)
-    return SchedulerOutput(
-        step=number,
-        time=time,
-        scheduled=scheduled,
-        block_copies=(),
-        preemptions=(),
-        prefix_hits=(),
-        load=load,
-        predicted_ms=step_time.total(load),
-    )

@@ -5,122 +5,36 @@ Sees token ids only. Text, files and processes are for the layers above.
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from firstword.batch import ForwardBatch, SampledToken, StepResult
+from firstword.batch import SampledToken, StepResult
 from firstword.config import EngineConfig
-from firstword.engine.admission import QUEUED_TOKENS_PER_POOL_TOKEN, QueueLimits
+from firstword.engine.accounting import Accounts
+from firstword.engine.admission import queue_limits
 from firstword.engine.calibration import Calibration
+from firstword.engine.model import EngineModel
 from firstword.engine.outputs import PromptProgress, RequestMetrics, SequenceOutput
 from firstword.engine.pipeline import Launched, Pipeline
+from firstword.engine.preparation import Preparation, Prepared
 from firstword.engine.reporter import Reporter
-from firstword.engine.request import Request, Sequence
+from firstword.engine.request import RequestOptions, Sequence
 from firstword.engine.runner import Runner
 from firstword.engine.scheduler import Scheduler
 from firstword.engine.sequence_sampling import SequenceSampling
 from firstword.engine.stats import EngineStats
-from firstword.engine.step import SchedulerOutput, SequenceUpdate, StepTime
-from firstword.errors import ConfigError, GrammarError, PromptTooLongError, SamplingError
+from firstword.engine.step import SchedulerOutput, SequenceUpdate
+from firstword.errors import ConfigError, SamplingError
 from firstword.kvcache.manager import KVCacheManager
-from firstword.kvcache.spec import KVCacheSpec, kv_bytes
-from firstword.ops.cost import Cost
-from firstword.sampling.constraint import TokenConstraint
-from firstword.sampling.params import Grammar, SamplingParams
+from firstword.sampling.params import SamplingParams
 from firstword.trace.recorder import NullRecorder, Recorder
 
 _LONG_MS = 50.0
 """A step that would still take longer is ended for an abort, its neighbours notwithstanding."""
 
 SampleKey = tuple[str, int]  # request id and sample index
-
-
-@dataclass(frozen=True)
-class EngineModel:
-    """What the engine knows of the model it runs.
-
-    Args:
-        vocab_size: V; token ids lie in [0, V).
-        max_model_len: context in tokens, prompt and output together.
-        eos_token_ids: tokens that end a sequence unless ignored.
-        fingerprint: tells one model's K/V from another's.
-        kv: the KV groups.
-        num_blocks: blocks of the KV pool.
-        cost_of: FLOPs and bytes of a batch, for the events; None leaves them 0.
-        step_time: predicts the time of a step, for the scheduler's budget.
-        compile_grammar: makes the state at the beginning of a grammar; any thread may call it.
-            None where answers cannot be held to one.
-    """
-
-    vocab_size: int
-    max_model_len: int
-    eos_token_ids: frozenset[int]
-    fingerprint: str
-    kv: KVCacheSpec
-    num_blocks: int
-    cost_of: Callable[[ForwardBatch], Cost] | None = None
-    step_time: StepTime = field(default_factory=StepTime)
-    compile_grammar: Callable[[Grammar], TokenConstraint] | None = None
-
-
-@dataclass(frozen=True)
-class RequestOptions:
-    """A request's place among the others.
-
-    Args:
-        priority: higher goes first.
-        key: whose request it is, for fair preemption.
-        salt: requests of different salts share no cached blocks.
-        arrival: when it came, on the engine's clock; None for now.
-    """
-
-    priority: int = 0
-    key: str = ""
-    salt: str = ""
-    arrival: float | None = None
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A request that was checked: `Engine.enqueue` takes it.
-
-    Args:
-        request: its sequences.
-        params: its parameters in force.
-        sampling: how tokens are chosen, one for each sequence.
-    """
-
-    request: Request
-    params: SamplingParams
-    sampling: tuple[SequenceSampling, ...]
-
-
-@dataclass
-class _Live:
-    """What is kept of a request while it runs."""
-
-    request: Request
-    params: SamplingParams
-    sampling: tuple[SequenceSampling, ...]  # one for each sample
-    arrival: float
-    started: float | None = None
-    first_token: float | None = None
-    last_token: float | None = None
-    num_computed: int = 0
-
-
-@dataclass
-class _Counters:
-    """What the engine has done so far."""
-
-    num_prompt_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_computed_tokens: int = 0
-    num_generated_tokens: int = 0
-    num_preemptions: int = 0
 
 
 class Engine:
@@ -163,18 +77,16 @@ class Engine:
             max_num_batched_tokens=config.max_num_batched_tokens,
             step_time_budget_ms=config.step_time_budget_ms,
             step_time=model.step_time,
-            limits=QueueLimits(
-                config.max_queued_requests,
-                config.max_queued_tokens
-                or QUEUED_TOKENS_PER_POOL_TOKEN * model.num_blocks * model.kv.block_size,
-            ),
+            limits=queue_limits(config, model.num_blocks * model.kv.block_size),
             enable_kv_cache=config.enable_kv_cache,
             clock=clock,
         )
-        self._live: dict[str, _Live] = {}
+        self._preparation = Preparation(model, self.kv, config.seed, clock)
+        self._requests: dict[str, Prepared] = {}  # those that were added and not released
+        self._accounts = Accounts()
         self._undelivered: list[SequenceOutput] = []
+        self._unwanted: set[str] = set()  # requests that are about to be ended
         self._calibration = Calibration(model.step_time)
-        self._counters = _Counters()
         self._pipeline = Pipeline(self.scheduler, runner, model.kv, config.num_top_logprobs, clock)
         self._last_step: SchedulerOutput | None = None
         self._last_end = 0.0
@@ -232,25 +144,9 @@ class Engine:
         Any thread may call this while another steps the engine: a long prompt is checked and its
         blocks are named without holding up a step. Arguments and errors as for `add_request`.
         """
-        self._check_prompt(prompt_token_ids)
-        params.check_vocabulary(self.model.vocab_size)
-        params = self._resolve(params, len(prompt_token_ids))
-        options = options or RequestOptions()
-        assert params.max_tokens is not None
-        request = Request(
-            request_id=request_id,
-            prompt_token_ids=tuple(prompt_token_ids),
-            n=params.n,
-            max_tokens=params.max_tokens,
-            min_tokens=params.min_tokens,
-            stop_token_ids=self._stop_ids(params),
-            priority=options.priority,
-            key=options.key,
-            salt=options.salt,
-            arrival_time=self.clock() if options.arrival is None else options.arrival,
+        return self._preparation.prepare(
+            request_id, prompt_token_ids, params, options or RequestOptions()
         )
-        self.kv.name_blocks(request.sequences[0])
-        return Prepared(request, params, self._sampling(request, params))
 
     def enqueue(self, prepared: Prepared) -> SamplingParams:
         """Queue a prepared request; returns the parameters in force.
@@ -260,67 +156,22 @@ class Engine:
             ConfigError: its id is in use.
         """
         request, params = prepared.request, prepared.params
-        if request.request_id in self._live:
+        if request.request_id in self._requests:
             raise ConfigError(
                 f"request id {request.request_id!r} is already in use: choose another"
             )
         num_waiting = self.scheduler.num_waiting
         self.scheduler.add(request)
-        self._live[request.request_id] = _Live(
-            request, params, prepared.sampling, request.arrival_time
-        )
+        self._requests[request.request_id] = prepared
+        self._accounts.open(request)
         self._reporter.queued(request, params, num_waiting)
         return params
 
-    def _check_prompt(self, prompt_token_ids: SequenceOf[int]) -> None:
-        if not prompt_token_ids:
-            raise ConfigError("the prompt has no tokens: give at least one character")
-        if len(prompt_token_ids) >= self.model.max_model_len:
-            raise PromptTooLongError(len(prompt_token_ids), self.model.max_model_len)
-        for token in prompt_token_ids:
-            if not isinstance(token, int) or not 0 <= token < self.model.vocab_size:
-                raise ConfigError(
-                    f"prompt token id {token!r} is not in the vocabulary: give whole numbers "
-                    f"from 0 to {self.model.vocab_size - 1}"
-                )
-
-    def _resolve(self, params: SamplingParams, num_prompt_tokens: int) -> SamplingParams:
-        """Fill in what was left open: a seed, and the rest of the context as max_tokens."""
-        seed = params.seed if params.seed is not None else self.config.seed
-        room = self.model.max_model_len - num_prompt_tokens
-        # A fresh seed has 32 bits: enough to differ, short enough to type again.
-        return replace(
-            params,
-            seed=secrets.randbits(32) if seed is None else seed,
-            max_tokens=min(params.max_tokens or room, room),
-            min_tokens=min(params.min_tokens, params.max_tokens or room, room),
-        )
-
-    def _stop_ids(self, params: SamplingParams) -> frozenset[int]:
-        own = frozenset(params.stop_token_ids)
-        # A grammar says itself where the answer may end.
-        ignores_eos = params.ignore_eos and params.grammar is None
-        return own if ignores_eos else own | self.model.eos_token_ids
-
-    def _sampling(self, request: Request, params: SamplingParams) -> tuple[SequenceSampling, ...]:
-        if params.grammar is None:
-            return tuple(SequenceSampling(sequence, params) for sequence in request.sequences)
-        if self.model.compile_grammar is None:
-            raise GrammarError(
-                "this engine has nothing to hold answers to a grammar with: leave the grammar out"
-            )
-        start = self.model.compile_grammar(params.grammar)
-        return tuple(
-            SequenceSampling(sequence, params, start.fork()) for sequence in request.sequences
-        )
-
     def abort(self, request_id: str) -> None:
         """End a request now and give its blocks back; unknown ids are ignored."""
-        live = self._live.get(request_id)
-        if live is None:
-            return
-        self._abort(request_id)
-        self._pipeline.drop_if_useless()
+        if request_id in self._requests:
+            self._abort(request_id)
+            self._pipeline.drop_if_useless()
 
     def _abort(self, request_id: str) -> None:
         for sequence in self.scheduler.abort(request_id):
@@ -328,7 +179,7 @@ class Engine:
 
     def stop(self, request_id: str, sample_index: int, stop_string: str) -> None:
         """End one sequence because its text reached a stop string, unless it has ended already."""
-        sequence = self._live[request_id].request.sequences[sample_index]
+        sequence = self._requests[request_id].request.sequences[sample_index]
         if not sequence.is_finished:
             self.scheduler.finish(sequence, "stop", None)
             self._reporter.finished(sequence, stop_string)
@@ -338,44 +189,39 @@ class Engine:
         """End the step under way if it would go on for long with a request that is unwanted.
 
         The neighbours lose what this step computed for them, so a short one runs to its end. Any
-        thread may call this; the request itself is ended by `abort`.
+        thread may call this; the request itself is ended by `forget`, which must follow.
         """
+        # Noted before the step is looked at: a step that begins meanwhile looks at the notes.
+        self._unwanted.add(request_id)
         step = self._pipeline.under_way
-        if step is None or request_id not in step.request_ids:
-            return
+        if step is not None and request_id in step.request_ids:
+            self._stop_if_long(step)
+
+    def _stop_if_long(self, step: Launched) -> None:
         left_ms = step.output.predicted_ms - (self.clock() - step.time) * 1e3
         if len(step.request_ids) == 1 or left_ms > _LONG_MS:
             self.runner.stop()
 
     def knows(self, request_id: str) -> bool:
         """Whether a request was added and neither released nor forgotten."""
-        return request_id in self._live
+        return request_id in self._requests
 
     def is_finished(self, request_id: str) -> bool:
         """Whether all samples of a known request have ended."""
-        return self._live[request_id].request.is_finished
+        return self._requests[request_id].request.is_finished
 
     def forget(self, request_id: str) -> None:
         """End a request and drop all that it gave; unknown ids are ignored."""
-        if request_id in self._live:
+        self._unwanted.discard(request_id)
+        if request_id in self._requests:
             self.abort(request_id)
             self.release(request_id)
 
     def release(self, request_id: str) -> RequestMetrics:
         """What a finished request took; the engine then forgets it."""
-        live = self._live.pop(request_id)
+        del self._requests[request_id]
         self._undelivered = [o for o in self._undelivered if o.request_id != request_id]
-        sequences = live.request.sequences
-        end = live.last_token if live.last_token is not None else self.clock()
-        return RequestMetrics(
-            ttft=None if live.first_token is None else live.first_token - live.arrival,
-            e2e=end - live.arrival,
-            num_cached_tokens=sequences[0].num_cached_tokens,
-            num_computed_tokens=live.num_computed,
-            num_preemptions=sum(s.num_preemptions for s in sequences),
-            kv_bytes=sum(kv_bytes(self.model.kv, s.num_positions) for s in sequences),
-            queue_seconds=None if live.started is None else live.started - live.arrival,
-        )
+        return self._accounts.close(request_id).metrics(self.model.kv, self.clock())
 
     @property
     def has_work(self) -> bool:
@@ -385,7 +231,7 @@ class Engine:
     @property
     def stats(self) -> EngineStats:
         """How the engine stands."""
-        scheduler, counters = self.scheduler, self._counters
+        scheduler, accounts = self.scheduler, self._accounts
         return EngineStats(
             num_running=scheduler.num_running,
             num_waiting=scheduler.num_waiting,
@@ -393,11 +239,11 @@ class Engine:
             num_used_blocks=self.model.num_blocks - self.kv.num_free_blocks,
             num_blocks=self.model.num_blocks,
             num_steps=scheduler.num_steps,
-            num_prompt_tokens=counters.num_prompt_tokens,
-            num_cached_tokens=counters.num_cached_tokens,
-            num_computed_tokens=counters.num_computed_tokens,
-            num_generated_tokens=counters.num_generated_tokens,
-            num_preemptions=counters.num_preemptions,
+            num_prompt_tokens=accounts.num_prompt_tokens,
+            num_cached_tokens=accounts.num_cached_tokens,
+            num_computed_tokens=accounts.num_computed_tokens,
+            num_generated_tokens=accounts.num_generated_tokens,
+            num_preemptions=accounts.num_preemptions,
         )
 
     # --- steps ---
@@ -405,29 +251,13 @@ class Engine:
     @property
     def in_step(self) -> frozenset[str]:
         """Ids of the requests in the step that ran last, or failed."""
-        scheduled = () if self._last_step is None else self._last_step.scheduled
-        return frozenset(item.sequence.request.request_id for item in scheduled)
+        return frozenset() if self._last_step is None else self._last_step.request_ids
 
     def progress(self) -> list[tuple[str, PromptProgress]]:
         """How far the prompts are that the last step read without coming to their end."""
-        step = self._last_step
-        found = []
-        for item in step.scheduled if step is not None else ():
-            sequence = item.sequence
-            if not item.samples and not sequence.num_output_tokens and not sequence.is_finished:
-                live = self._live[sequence.request.request_id]
-                found.append((sequence.request.request_id, self._progress_of(live)))
-        return found
-
-    def _progress_of(self, live: _Live) -> PromptProgress:
-        first = live.request.sequences[0]
-        return PromptProgress(
-            num_prompt_tokens=first.num_prompt_tokens,
-            num_cached_tokens=first.num_cached_tokens,
-            num_computed_tokens=first.num_computed_tokens,
-            num_ahead=0,
-            seconds=self.clock() - live.arrival,
-        )
+        if self._last_step is None:
+            return []
+        return list(self._accounts.progress(self._last_step, self.clock()))
 
     def step(self) -> list[SequenceOutput]:
         """Run one step; returns the new tokens.
@@ -451,14 +281,17 @@ class Engine:
         try:
             now = self.clock()
             self._reporter.scheduled(output, now)
-            self._pipeline.launch(output, self._begin(output, now))
+            self._accounts.begin(output, now)
+            launched = self._pipeline.launch(output, self._sampling_of(output.request_ids))
+            if not self._unwanted.isdisjoint(launched.request_ids):
+                self._stop_if_long(launched)
         except BaseException:
             self.scheduler.discard(output)
             raise
 
     def _run(self, launched: Launched) -> None:
         output = launched.output
-        sampling = {i: self._live[i].sampling for i in launched.request_ids if i in self._live}
+        sampling = self._sampling_of(launched.request_ids)
         try:
             self._pipeline.launch_ahead(sampling)
             result = self._pipeline.collect()
@@ -475,7 +308,7 @@ class Engine:
         self._undelivered += [self._output_of(update, sampled) for update in updates]
         self._pipeline.drop_if_useless()
         now = self.clock()
-        self._account(output, updates, now)
+        self._accounts.end(output, updates, now)
         self._calibrate(output, result)
         self._measure_gap(result, now)
         self._report(launched, result, now)
@@ -506,23 +339,10 @@ class Engine:
         if self.gap_ms is None and before is not None and result.native_ms is not None:
             self.gap_ms = (now - before) * 1e3 - result.native_ms
 
-    def _begin(
-        self, output: SchedulerOutput, now: float
-    ) -> dict[str, tuple[SequenceSampling, ...]]:
-        """Note what starts; returns how the requests in the step choose their tokens."""
-        sampling: dict[str, tuple[SequenceSampling, ...]] = {}
-        for item in output.scheduled:
-            request_id = item.sequence.request.request_id
-            live = self._live[request_id]
-            live.started = now if live.started is None else live.started
-            sampling[request_id] = live.sampling
-        counters = self._counters
-        counters.num_preemptions += len(output.preemptions)
-        for sequence, hit in output.prefix_hits:
-            if sequence.num_preemptions == 0:
-                counters.num_prompt_tokens += sequence.num_prompt_tokens
-                counters.num_cached_tokens += hit.num_tokens
-        return sampling
+    def _sampling_of(self, request_ids: Iterable[str]) -> dict[str, tuple[SequenceSampling, ...]]:
+        """How tokens are chosen, by id, for those of the requests that are still known."""
+        requests = self._requests
+        return {i: requests[i].sampling for i in request_ids if i in requests}
 
     def _output_of(
         self, update: SequenceUpdate, sampled: dict[SampleKey, SampledToken]
@@ -544,8 +364,8 @@ class Engine:
     def _end_failed(self, outcomes: dict[SampleKey, SampledToken | SamplingError]) -> None:
         """End the requests of rows that gave no token; the others in the step go on."""
         for (request_id, index), outcome in outcomes.items():
-            if isinstance(outcome, SamplingError) and request_id in self._live:
-                error = self._live[request_id].sampling[index].error or outcome
+            if isinstance(outcome, SamplingError) and request_id in self._requests:
+                error = self._requests[request_id].sampling[index].error or outcome
                 self._undelivered.append(
                     SequenceOutput(request_id, index, -1, 0.0, (), "abort", None, error=error)
                 )
@@ -554,8 +374,8 @@ class Engine:
     def _end_at_grammar(self, update: SequenceUpdate) -> SequenceUpdate:
         """End a sequence whose grammar leaves nothing to add; its last token counts."""
         sequence = update.sequence
-        live = self._live[sequence.request.request_id]
-        if update.finished or not live.sampling[sequence.index].advance():
+        sampling = self._requests[sequence.request.request_id].sampling[sequence.index]
+        if update.finished or not sampling.advance():
             return update
         self.scheduler.finish(sequence, "stop")
         return replace(update, finished=True)
@@ -564,20 +384,6 @@ class Engine:
         """Let predictions follow what steps take."""
         self._calibration.observe(output.load, result.forward_ms + result.sampling_ms)
         self.scheduler.step_time = self._calibration.step_time
-
-    def _account(
-        self, output: SchedulerOutput, updates: SequenceOf[SequenceUpdate], now: float
-    ) -> None:
-        for item in output.scheduled:
-            live = self._live.get(item.sequence.request.request_id)
-            if live is not None:  # wanted to the end of the step
-                live.num_computed += item.num_tokens
-        for update in updates:
-            live = self._live[update.sequence.request.request_id]
-            live.first_token = now if live.first_token is None else live.first_token
-            live.last_token = now
-        self._counters.num_computed_tokens += output.num_tokens
-        self._counters.num_generated_tokens += len(updates)
 
 
 def _key(sequence: Sequence) -> SampleKey:

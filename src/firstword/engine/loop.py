@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from firstword.engine.engine import Engine, Prepared
+from firstword.engine.engine import Engine
 from firstword.engine.messages import (
     Abort,
     Accepted,
@@ -23,6 +23,7 @@ from firstword.engine.messages import (
     StepMessage,
     Stop,
 )
+from firstword.engine.preparation import Prepared
 from firstword.errors import FirstwordError, StepStoppedError
 
 _log = logging.getLogger("firstword.engine")
@@ -31,6 +32,9 @@ _Task = Prepared | Refused | Abort | Stop | Shutdown
 
 _TRIES = 2
 """Runs of a step that fails for no reason known, before the requests in it are given up."""
+
+_IDLE_SECONDS = 1.0
+"""Without anything to do, before work is begun that can wait."""
 
 
 class EngineLoop:
@@ -47,6 +51,7 @@ class EngineLoop:
         self._wake = threading.Event()
         self._message = StepMessage.empty()
         self._num_failures = 0
+        self._has_aborted = False  # since the last message
         self._is_open = True
 
     def post(self, command: Command) -> None:
@@ -55,10 +60,10 @@ class EngineLoop:
         A request is checked here, while a step runs on the loop's thread. An abort also ends a
         long step that is under way.
         """
-        self._commands.append(self._prepare(command) if isinstance(command, Add) else command)
-        self._wake.set()
         if isinstance(command, Abort):
             self._engine.interrupt(command.request_id)
+        self._commands.append(self._prepare(command) if isinstance(command, Add) else command)
+        self._wake.set()
 
     def _prepare(self, add: Add) -> Prepared | Refused:
         try:
@@ -68,9 +73,16 @@ class EngineLoop:
         except FirstwordError as error:
             return Refused(add.request_id, error)
 
-    def run(self) -> None:
-        """Carry out commands and steps until `Shutdown`; sleeps while there is nothing to do."""
+    def run(self, when_idle: Callable[[], None] | None = None) -> None:
+        """Carry out commands and steps until `Shutdown`; sleeps while there is nothing to do.
+
+        Args:
+            when_idle: called once, the first time that nothing comes for a second; must not block.
+        """
         while self._is_open:
+            if when_idle is not None and not self._wake.wait(_IDLE_SECONDS):
+                when_idle()
+                when_idle = None
             self._wake.wait()
             self._wake.clear()  # before the commands are taken: none that comes now is missed
             while self._turn():
@@ -80,6 +92,8 @@ class EngineLoop:
         """Commands, then a step. Returns whether there is more to do."""
         while self._commands and self._is_open:
             self._carry_out(self._commands.popleft())
+        if self._has_aborted:  # what was given back is told before a step that may be long
+            self._send()
         if self._is_open and self._engine.has_work:
             self._step()
         self._send()
@@ -87,10 +101,10 @@ class EngineLoop:
 
     def _send(self) -> None:
         message = self._message
-        if message.replies or message.progress or message.outputs or message.finished:
-            self._message = StepMessage.empty()
-            stats, gap_ms = self._engine.stats, self._engine.gap_ms
-            self._deliver(message._replace(stats=stats, gap_ms=gap_ms))
+        is_news = message.replies or message.progress or message.outputs or message.finished
+        if is_news or self._has_aborted:
+            self._message, self._has_aborted = StepMessage.empty(), False
+            self._deliver(message._replace(stats=self._engine.stats))
 
     # --- commands ---
 
@@ -101,6 +115,7 @@ class EngineLoop:
             case Refused():
                 self._message.replies.append(command)
             case Abort(request_id):
+                self._has_aborted |= self._engine.knows(request_id)
                 self._engine.forget(request_id)
             case Stop(request_id, index, stop_string):
                 if self._engine.knows(request_id):
@@ -145,6 +160,7 @@ class EngineLoop:
                 if output.finish_reason is not None:
                     self._finish(output.request_id)
         self._message.progress.extend(Progressed(*item) for item in self._engine.progress())
+        self._message = self._message._replace(gap_ms=self._engine.gap_ms)
 
     def _give_up(self, error: Exception) -> None:
         """End the requests of a step that cannot be run; nobody can tell whose fault it is."""

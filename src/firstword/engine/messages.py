@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from firstword.engine.engine import RequestOptions
 from firstword.engine.outputs import PromptProgress, RequestMetrics, SequenceOutput
+from firstword.engine.request import RequestOptions
 from firstword.engine.stats import EngineStats
 from firstword.errors import FirstwordError
 from firstword.sampling.params import SamplingParams
@@ -145,7 +145,7 @@ class StepMessage(NamedTuple):
         outputs: new tokens.
         finished: requests that are over; their last tokens are in `outputs` or came before.
         stats: how the engine stands.
-        gap_ms: see `Engine.gap_ms`.
+        gap_ms: see `Engine.gap_ms`; None where no step was run.
     """
 
     replies: list[Accepted | Refused]

@@ -76,10 +76,10 @@ class Pipeline:
         except IndexError:
             return None
 
-    def launch(self, output: SchedulerOutput, sampling: Sampling) -> None:
-        """Give the runner a step."""
+    def launch(self, output: SchedulerOutput, sampling: Sampling) -> Launched:
+        """Give the runner a step; returns what it was given."""
         step = build_step(output, self._kv, sampling, self._num_candidates)
-        self._launch(output, step, frozenset(sampling))
+        return self._launch(output, step)
 
     def launch_ahead(self, sampling: Sampling) -> None:
         """Give the runner the step that follows on the one under way, if that can be.
@@ -97,20 +97,21 @@ class Pipeline:
             return
         try:
             step = build_step_ahead(output, before.output, self._kv, sampling, self._num_candidates)
-            ids = frozenset(item.sequence.request.request_id for item in output.scheduled)
-            self._launch(output, step, ids)
+            self._launch(output, step)
         except BaseException:
             self._scheduler.discard(output)
             raise
 
-    def _launch(self, output: SchedulerOutput, step: StepInput, ids: frozenset[str]) -> None:
+    def _launch(self, output: SchedulerOutput, step: StepInput) -> Launched:
         # Known before it runs: whoever wants to end it may ask at any time.
-        self._launched.append(Launched(output, step, self._clock(), ids))
+        launched = Launched(output, step, self._clock(), output.request_ids)
+        self._launched.append(launched)
         try:
             self._handles.append(self.runner.submit(step))
         except BaseException:
             self._launched.pop()
             raise
+        return launched
 
     def collect(self) -> StepResult:
         """Wait for the result of the step under way; `retire` or `drop` must follow."""

@@ -26,6 +26,23 @@ class SequenceStatus(Enum):
     FINISHED = "finished"
 
 
+@dataclass(frozen=True)
+class RequestOptions:
+    """A request's place among the others, as its caller wants it.
+
+    Args:
+        priority: higher goes first.
+        key: whose request it is, for fair preemption.
+        salt: requests of different salts share no cached blocks.
+        arrival: when it came, on the engine's clock; None for now.
+    """
+
+    priority: int = 0
+    key: str = ""
+    salt: str = ""
+    arrival: float | None = None
+
+
 @dataclass(eq=False)
 class Request:
     """One prompt and the n sequences that continue it.

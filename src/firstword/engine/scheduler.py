@@ -16,8 +16,7 @@ Nothing is computed twice at a time: one whose next block another is computing w
 seat, and holds back nobody; when that block is done, or its author is gone, it starts.
 
 When the pool is full a running sequence is preempted: it loses its blocks, waits in front of its
-class, and is recomputed. One without protection goes before a protected one; then the lowest
-priority, the key that holds most, the youngest.
+class, and is recomputed. Which one, policy says.
 """
 
 from __future__ import annotations
@@ -25,9 +24,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from itertools import count
 
-from firstword.engine.admission import QueueLimits
-from firstword.engine.draft import StepDraft, plain_step
+from firstword.engine.admission import QueueLimits, check_size
+from firstword.engine.ahead import next_decodes, plain_step
+from firstword.engine.draft import StepDraft
 from firstword.engine.line import WaitingLine
 from firstword.engine.policy import by_standing, preemption_reason
 from firstword.engine.request import FinishReason, Request, Sequence, SequenceStatus
@@ -40,9 +41,12 @@ from firstword.engine.step import (
     StepTime,
 )
 from firstword.engine.turns import Turns
-from firstword.errors import ConfigError, PromptTooLongError
+from firstword.errors import ConfigError
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.prefix_cache import PrefixHit, TokenSequence
+
+Sampled = Mapping[tuple[str, int], int]
+"""(request id, sample index) -> token."""
 
 
 @dataclass(eq=False)
@@ -84,8 +88,8 @@ class Scheduler:
         self._running: list[Sequence] = []
         self._in_flight: list[SchedulerOutput] = []  # the oldest first; two when one runs ahead
         self._unreported: list[Preemption] = []  # of a call that came to no step
-        self._num_added = 0
-        self._num_steps = 0
+        self._arrivals = count(1)
+        self.num_steps = 0  # scheduled so far
 
     @property
     def has_work(self) -> bool:
@@ -107,11 +111,6 @@ class Scheduler:
         """Sequences that take part in steps."""
         return len(self._running)
 
-    @property
-    def num_steps(self) -> int:
-        """Steps scheduled so far."""
-        return self._num_steps
-
     def predicted_wait_ms(self) -> float:
         """Predicted milliseconds of all the work that is there, running and in line."""
         running = (self._line.cost_ms(s, s.num_pending_tokens) for s in self._running)
@@ -124,22 +123,16 @@ class Scheduler:
 
         Raises:
             ConfigError: a request of the same id has not ended yet.
-            PromptTooLongError: the prompt leaves no room for one token.
-            CapacityError: the pool could not hold one of its sequences, even alone.
+            PromptTooLongError, CapacityError: it could not run even alone.
             QueueFullError: too much waits already.
         """
         if request.request_id in self._requests:
             raise ConfigError(f"request id {request.request_id!r} is in use: choose another")
-        num_prompt_tokens = len(request.prompt_token_ids)
-        if num_prompt_tokens >= self.max_model_len:
-            raise PromptTooLongError(num_prompt_tokens, self.max_model_len)
-        num_tokens = min(num_prompt_tokens + request.max_tokens, self.max_model_len)
-        chunk = self.max_num_batched_tokens if self.enable_kv_cache else num_tokens
-        self.manager.check_capacity(num_tokens, chunk)
+        chunk = self.max_num_batched_tokens if self.enable_kv_cache else None
+        check_size(request, self.manager, self.max_model_len, chunk)
         if self.limits is not None:
             self.limits.check(request, self._line, self.predicted_wait_ms())
-        self._num_added += 1
-        request.arrival_number = self._num_added
+        request.arrival_number = next(self._arrivals)
         self._requests[request.request_id] = request
         self._shares.join(request.key)
         self._line.add(request.sequences[0])
@@ -207,45 +200,30 @@ class Scheduler:
         self._unreported += step.preemptions
         if not step.scheduled:
             return None
-        self._num_steps += 1
-        output = step.output(self._num_steps, self.clock(), self._unreported)
+        self.num_steps += 1
+        output = step.output(self.num_steps, self.clock(), self._unreported)
         self._unreported = []
         self._in_flight.append(output)
         return output
 
     def schedule_ahead(self) -> SchedulerOutput | None:
-        """Choose the step after the one in flight, while its tokens are not known yet.
+        """Choose the step after the one in flight, while its tokens are not known yet (ahead).
 
-        That can be done where each sequence of it gets one token and decodes on, as in most steps
-        when nobody waits. A sequence that turns out to have ended has been computed for nothing:
-        `update` ignores it. One that is certain to end, by its length, is left out.
+        `update` ignores what was computed for a sequence that turned out to have ended.
 
         Returns:
             None where the tokens have to be known first, or nothing would be left to do.
         """
         assert len(self._in_flight) == 1, "one step must be in flight"
-        before = self._in_flight[0]
         if len(self._line) or not self.enable_kv_cache or self.manager.has_states:
             return None
-        going_on: list[ScheduledSequence] = []
-        for item in before.scheduled:
-            sequence, start = item.sequence, item.start + item.num_tokens
-            if sequence.is_finished:
-                continue
-            if item.samples != (sequence.index,):  # it still reads its prompt, or is forked
-                return None
-            if sequence.ends_with_next_token(self.max_model_len):
-                continue
-            if not self.manager.allocate(sequence, 1, start):
-                return None
-            tables = self.manager.block_tables(sequence)
-            going_on.append(ScheduledSequence(sequence, start, 1, item.samples, tables))
+        going_on = next_decodes(self._in_flight[0], self.manager, self.max_model_len)
         if not going_on:
             return None
-        self._num_steps += 1
+        self.num_steps += 1
         for item in going_on:
             self._shares.charge(item.sequence.request.key, 1)
-        output = plain_step(self._num_steps, self.clock(), tuple(going_on), self.step_time)
+        output = plain_step(self.num_steps, self.clock(), going_on, self.step_time)
         self._in_flight.append(output)
         return output
 
@@ -276,25 +254,11 @@ class Scheduler:
             self._start(sequence)
 
     def _try_admit(self, sequence: Sequence, step: StepDraft) -> bool:
-        hits = [self.manager.match_prefix(sequence)]
-        if not self._running:
-            # The source of a copy takes a block more, which a tight pool may not have: alone, a
-            # sequence starts from nothing rather than wait for ever.
-            hits.append(PrefixHit())
-        for hit in hits:
-            start, shortest = hit.num_tokens, step.budget.shortest_in_line
-            size = step.budget.chunk(sequence, start, num_behind=0, shortest=shortest)
-            if not step.scheduled:
-                size = max(size, 1)
-            if size > 0 and self.manager.admit(sequence, size, hit):
-                step.budget.spend(size, start)
-                step.include(sequence, size)
-                step.prefix_hits.append((sequence, hit))
-                sequence.num_computed_tokens = start
-                if sequence.status is SequenceStatus.WAITING and sequence.num_output_tokens == 0:
-                    sequence.num_cached_tokens = start
-                return True
-        return False
+        if step.admit(sequence, self.manager.match_prefix(sequence)):
+            return True
+        # The source of a copy takes a block more, which a tight pool may not have: alone, a
+        # sequence starts from nothing rather than wait for ever.
+        return not self._running and step.admit(sequence, PrefixHit())
 
     def _recompute_in_turn(self, step: StepDraft) -> None:
         """Without a KV cache: whole sequences, as many as fit, each when its turn comes."""
@@ -332,25 +296,21 @@ class Scheduler:
 
     # -- After the step -------------------------------------------------------------------------
 
-    def update(
-        self, output: SchedulerOutput, sampled: Mapping[tuple[str, int], int]
-    ) -> tuple[SequenceUpdate, ...]:
+    def update(self, output: SchedulerOutput, sampled: Sampled) -> tuple[SequenceUpdate, ...]:
         """Take in the result of a step.
 
         Args:
             output: what `schedule` returned last.
-            sampled: (request id, sample index) -> token, for all the samples of `output`; those
-                of sequences that have ended since may be missing and are ignored.
+            sampled: the tokens of all the samples of `output`; those of sequences that have ended
+                since may be missing and are ignored.
 
         Returns:
             One entry per sequence that got a token.
         """
         assert output in self._in_flight[:1], "not the oldest step under way"
-        self._close(output)
-        updates: list[SequenceUpdate] = []
-        for item in output.scheduled:
-            updates += self._advance(item, sampled)
-        return tuple(updates)
+        self._in_flight.pop(0)
+        self.manager.end_step()
+        return tuple(u for item in output.scheduled for u in self._advance(item, sampled))
 
     def discard(self, output: SchedulerOutput) -> None:
         """Take back a step that failed or was interrupted, at whatever point.
@@ -364,7 +324,9 @@ class Scheduler:
         runs_ahead = len(self._in_flight) > 1  # then it has no copies, and nobody began in it
         touched = set[TokenSequence]() if runs_ahead else self.manager.changed_in_step
         began = {sequence for sequence, _ in output.prefix_hits}
-        self._close(output)
+        self._in_flight.pop()
+        if not runs_ahead:
+            self.manager.end_step()
         for item in output.scheduled:
             sequence = item.sequence
             if not sequence.request.is_finished:
@@ -378,15 +340,7 @@ class Scheduler:
                 sequence.return_to_line()
                 self._line.add(sequence)
 
-    def _close(self, output: SchedulerOutput) -> None:
-        is_oldest = output is self._in_flight[0]
-        self._in_flight.remove(output)
-        if is_oldest:
-            self.manager.end_step()
-
-    def _advance(
-        self, item: ScheduledSequence, sampled: Mapping[tuple[str, int], int]
-    ) -> Iterable[SequenceUpdate]:
+    def _advance(self, item: ScheduledSequence, sampled: Sampled) -> Iterable[SequenceUpdate]:
         sequence, request = item.sequence, item.sequence.request
         # A step that ran ahead of a sequence's end may have computed more than its tokens.
         end = min(item.start + item.num_tokens, sequence.num_tokens)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from firstword.engine.engine import Engine, RequestOptions
+from firstword.engine.engine import Engine
 from firstword.engine.outputs import SequenceOutput, TextDelta
+from firstword.engine.request import RequestOptions
 from firstword.processor.answer import Answer, with_output
 from firstword.processor.prompt import EncodedPrompt, Prompt, PromptEncoder
 from firstword.sampling.params import SamplingParams

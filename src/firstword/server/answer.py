@@ -80,7 +80,8 @@ class Answer:
     def usage(self) -> Usage:
         """Tokens so far."""
         reasoning = sum(sample.num_reasoning_tokens for sample in self._samples)
-        return Usage(self._num_prompt, self._cached, self._completion, reasoning)
+        preemptions = self.output.metrics.num_preemptions if self.output else 0
+        return Usage(self._num_prompt, self._cached, self._completion, reasoning, preemptions)
 
     def push(self, delta: TextDelta) -> Iterator[ChatEvent]:
         """The events of one delta.

@@ -38,6 +38,7 @@ from firstword.server.middleware import (
     refuse_when_draining,
 )
 from firstword.server.observed import ObservedLLM, OperatedLLM
+from firstword.server.page import reference
 from firstword.server.refusal import Refusal
 from firstword.server.settings import ServerSettings
 from firstword.trace.metrics import ServingMetrics
@@ -80,6 +81,8 @@ def create_app(llm: OperatedLLM, settings: ServerSettings | None = None) -> Fast
         summary=f"{llm.name} behind the APIs of OpenAI and Anthropic",
         middleware=_layers(settings, operations.drain, collector, counts),
         lifespan=_lifespan,
+        docs_url=None,  # FastAPI's own pages load scripts from elsewhere
+        redoc_url=None,
     )
     app.state.operations = operations
     service = ChatService(observed, settings.model_name)
@@ -88,6 +91,7 @@ def create_app(llm: OperatedLLM, settings: ServerSettings | None = None) -> Fast
     app.include_router(anthropic.router(service, keep_alive=keep_alive))
     app.include_router(tokenization.router(service))
     app.include_router(page.router())
+    app.include_router(reference.router(app.openapi))
     app.include_router(health.router(service.name, watch, operations.drain))
     app.include_router(metrics.router(collector))
     app.add_exception_handler(HTTPException, _on_http_exception)

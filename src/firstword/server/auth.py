@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
+from starlette.requests import Request
+
 from firstword.errors import ConfigError
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -119,6 +121,12 @@ class Authenticator:
             if matches:
                 return matches[0]
         return None
+
+
+def caller_of(request: Request) -> tuple[str, str]:
+    """(whose request it is, what its cached blocks are salted with), as the app found out."""
+    state = request.state
+    return str(getattr(state, "key", "")), str(getattr(state, "salt", ""))
 
 
 def _digest(key: bytes) -> bytes:

@@ -5,6 +5,7 @@ Not here: the words of any API (openai, anthropic), HTTP, the events themselves 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -12,12 +13,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, cast
 
-from firstword.engine.engine import RequestOptions
+from firstword import __version__
+from firstword.engine.messages import EngineInfo
 from firstword.engine.outputs import RequestOutput, TextDelta
+from firstword.engine.request import RequestOptions
 from firstword.errors import ConfigError
 from firstword.processor.prompt import EncodedPrompt, Prompt
 from firstword.sampling.params import Grammar, SamplingParams
 from firstword.server.answer import Answer
+from firstword.server.errors import UnknownModelError
 from firstword.server.events import (
     ChatEvent,
     Delta,
@@ -143,6 +147,10 @@ class ServedLLM(Protocol):
     def max_model_len(self) -> int:
         """The context in tokens, prompt and output together."""
 
+    @property
+    def info(self) -> EngineInfo:
+        """What there is to know of the loaded model."""
+
     async def encode(self, prompt: Prompt, **variables: object) -> EncodedPrompt:
         """Token ids of a prompt, made on a thread; `variables` are the chat template's."""
 
@@ -181,6 +189,27 @@ class ChatService:
         self.name = name or llm.name
         self._on_end = on_end
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Version, backend and model, on which the tokens of a request with a seed depend."""
+        info = self.llm.info
+        backend = info.backend.partition(" ")[0]  # without the processor's kind, which changes none
+        return f"firstword-{__version__}-{backend}-{info.fingerprint[:16]}"
+
+    def check_model(self, name: str | None) -> None:
+        """Refuse a model that is not served.
+
+        Args:
+            name: as the request has it; None, which is the served one.
+
+        Raises:
+            UnknownModelError: it is neither the name that clients know nor the model's own.
+        """
+        if name is not None and name not in (self.name, self.llm.name):
+            raise UnknownModelError(
+                f"there is no model {name[:80]!r}: this server has {self.name!r}", "model"
+            )
+
     async def run(self, request: AnyRequest) -> AsyncGenerator[ChatEvent, None]:
         """The answer as events, in order: Progress*, Started, (Delta | SampleEnd)*, Done.
 
@@ -196,7 +225,7 @@ class ChatService:
         error: BaseException | None = None
         try:
             prompt = await self.encode(request)
-            answer = self._begin(request, prompt)
+            answer = await self._begin(request, prompt)
             deltas = self.llm.stream(
                 prompt, answer.params, request.options, request_id=request.request_id
             )
@@ -225,14 +254,16 @@ class ChatService:
             variables["tools"] = [tool.for_template() for tool in request.offered_tools]
         return await self.llm.encode(request.messages, **variables)
 
-    def _begin(self, request: AnyRequest, prompt: EncodedPrompt) -> Answer:
+    async def _begin(self, request: AnyRequest, prompt: EncodedPrompt) -> Answer:
         if isinstance(request, TextRequest):
             return Answer(prompt, request.params, lambda: None)
         reasoning, inside = self._reasoning(request, prompt)
         tools = self._tool_format if request.offered_tools else None
         params = request.params
         if tools is not None:
-            params = replace(params, grammar=_call_grammar(request, tools, reasoning, inside))
+            # On a thread: schemas can be long, and other streams must not wait for their check.
+            grammar = await asyncio.to_thread(_call_grammar, request, tools, reasoning, inside)
+            params = replace(params, grammar=grammar)
         if (tools and tools.needs_special) or (reasoning and reasoning.needs_special):
             params = replace(params, skip_special_tokens=False)
 

@@ -5,11 +5,10 @@ Not here: what went wrong (firstword.errors), and when an error is raised.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 
 from starlette.requests import ClientDisconnect, Request
@@ -28,6 +27,7 @@ from firstword.errors import (
     StepStoppedError,
 )
 from firstword.server.disconnect import CLIENT_GONE_STATUS, ClientGoneError
+from firstword.server.responses import json_response
 
 _log = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ class ErrorReport:
         return {"type": "error", "error": error}
 
 
-def report(error: BaseException) -> ErrorReport:
+def report(error: BaseException, param: str | None = None) -> ErrorReport:
     """What to tell a client of an exception.
 
     An exception that is not of firstword says nothing of itself: its text may hold what is nobody
@@ -186,8 +186,11 @@ def report(error: BaseException) -> ErrorReport:
 
     Args:
         error: anything that was raised.
+        param: the field at fault, where the error itself does not name one.
     """
     kind = _kind(error)
+    if isinstance(error, RequestError) and error.param:
+        param = error.param
     if kind is INTERNAL:
         message = "the server failed on this request; its log says why"
     else:
@@ -195,7 +198,7 @@ def report(error: BaseException) -> ErrorReport:
     return ErrorReport(
         kind=kind,
         message=_printable(message),
-        param=_printable(error.param) if isinstance(error, RequestError) and error.param else None,
+        param=None if param is None else _printable(param),
         code=error.code if isinstance(error, RequestError) and error.code else kind.code,
         retry_after=_retry_after(error),
     )
@@ -229,16 +232,14 @@ def openai_response(error: BaseException, param: str | None = None) -> Response:
         error: anything that was raised.
         param: the field at fault, where the error itself does not name one.
     """
-    told = report(error)
-    if told.param is None:
-        told = replace(told, param=param)
-    return _response(told, told.openai())
+    told = report(error, param)
+    return json_response(told.openai(), told.kind.status, told.headers)
 
 
 def anthropic_response(error: BaseException) -> Response:
     """An error as a response of the Anthropic API."""
     told = report(error)
-    return _response(told, told.anthropic())
+    return json_response(told.anthropic(), told.kind.status, told.headers)
 
 
 def log_internal(error: BaseException) -> None:
@@ -269,12 +270,3 @@ def answers_errors(endpoint: Endpoint, respond: Callable[[BaseException], Respon
             return respond(error)
 
     return answered
-
-
-def _response(told: ErrorReport, body: Mapping[str, object]) -> Response:
-    return Response(
-        json.dumps(body, ensure_ascii=False),
-        told.kind.status,
-        headers=told.headers,
-        media_type="application/json",
-    )

@@ -24,12 +24,14 @@ class Usage:
         cached: of the prompt, those whose K/V were there already.
         completion: produced, over all samples, reasoning and end tokens included.
         reasoning: produced as reasoning.
+        preemptions: how often the request lost its KV blocks and began again; known at the end.
     """
 
     prompt: int = 0
     cached: int = 0
     completion: int = 0
     reasoning: int = 0
+    preemptions: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -37,6 +39,7 @@ class Usage:
             self.cached + other.cached,
             self.completion + other.completion,
             self.reasoning + other.reasoning,
+            self.preemptions + other.preemptions,
         )
 
 
@@ -45,6 +48,14 @@ class Progress:
     """The prompt is still waiting or being read."""
 
     progress: PromptProgress
+
+    def in_words(self) -> str:
+        """One line for who watches a stream."""
+        told = self.progress
+        if told.num_ahead:
+            return f"queued behind {told.num_ahead}"
+        read = f"prefill {told.num_computed_tokens}/{told.num_prompt_tokens}"
+        return f"{read} cached {told.num_cached_tokens}"
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ class RequestRecord:
         num_prompt_tokens: tokens of all its prompts.
         num_cached_tokens: of these, tokens whose K/V were reused.
         num_output_tokens: tokens produced.
+        num_preemptions: how often they lost their KV blocks and began again.
         ttft: seconds from arrival to the first token.
         finish_reason: how its generation ended.
     """
@@ -51,6 +52,7 @@ class RequestRecord:
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
+    num_preemptions: int = 0
     ttft: float | None = None
     finish_reason: str = ""
 
@@ -75,6 +77,8 @@ class RequestRecord:
                 "ttft": None if self.ttft is None else round(self.ttft, 4),
                 "finish": self.finish_reason,
             }
+        if self.num_preemptions:
+            fields["preemptions"] = self.num_preemptions
         return fields
 
 

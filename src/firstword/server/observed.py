@@ -12,9 +12,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol, cast
 
-from firstword.engine.engine import RequestOptions
 from firstword.engine.messages import EngineInfo
 from firstword.engine.outputs import RequestOutput, TextDelta
+from firstword.engine.request import RequestOptions
 from firstword.engine.stats import EngineStats
 from firstword.errors import FirstwordError, QueueFullError
 from firstword.processor.prompt import EncodedPrompt, Prompt
@@ -33,10 +33,6 @@ class OperatedLLM(ServedLLM, Protocol):
     """
 
     on_gap: Callable[[float], None] | None
-
-    @property
-    def info(self) -> EngineInfo:
-        """What there is to know of the loaded model."""
 
     @property
     def is_ready(self) -> bool:
@@ -74,6 +70,11 @@ class ObservedLLM:
         self.tokenizer = llm.tokenizer
         self.template = llm.template
         self.max_model_len = llm.max_model_len
+
+    @property
+    def info(self) -> EngineInfo:
+        """As `AsyncLLM.info`."""
+        return self._llm.info
 
     @property
     def is_awaited(self) -> bool:
@@ -221,6 +222,7 @@ class _Follower:
     def _see_output(self, output: RequestOutput) -> None:
         metrics = output.metrics
         self._reason = output.outputs[0].finish_reason
+        self._record.num_preemptions += metrics.num_preemptions
         self._observer.prompt(output.num_prompt_tokens, metrics.num_cached_tokens)
         self._observer.scheduled(metrics.queue_seconds, metrics.prefill_seconds)
 

@@ -59,12 +59,13 @@ class EventResponse(Response):
     """Streams the chunks of a generator, and closes it as soon as the client has gone.
 
     While nothing comes, a comment is sent every `keep_alive` seconds. An exception of the
-    generator before the first bytes is a response of its own; the generator itself turns later
-    ones into events.
+    generator before the first bytes, comments included, is a response of its own; a later one is
+    told by the last bytes.
 
     Args:
         chunks: complete events, one or several in each item.
         refusal: the response for an exception before the first bytes were sent.
+        last_words: the events that tell of a later one and end the stream.
         keep_alive: seconds without bytes after which a comment is sent, above 0.
         keep_alive_bytes: the comment, or an event that says as little.
         headers: further headers.
@@ -74,6 +75,7 @@ class EventResponse(Response):
         self,
         chunks: AsyncGenerator[bytes, None],
         refusal: Callable[[Exception], Response],
+        last_words: Callable[[Exception], bytes],
         *,
         keep_alive: float = 15.0,
         keep_alive_bytes: bytes = KEEP_ALIVE,
@@ -81,9 +83,9 @@ class EventResponse(Response):
     ) -> None:
         self.status_code, self.background = 200, None
         self.init_headers({**HEADERS, **(headers or {})})
-        self._chunks, self._refusal = chunks, refusal
+        self._chunks, self._refusal, self._last_words = chunks, refusal, last_words
         self._keep_alive, self._keep_alive_bytes = keep_alive, keep_alive_bytes
-        self._started = False
+        self._started = self._ended = False
         self._turn = asyncio.Lock()  # one send at a time, and the headers first
         self._last_sent = time.monotonic()
 
@@ -103,18 +105,27 @@ class EventResponse(Response):
             await pump  # raises what went wrong
 
     async def _pump(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            async for chunk in self._chunks:
+        error: Exception | None = None
+        while error is None:
+            try:
+                chunk = await anext(self._chunks)
+            except StopAsyncIteration:
+                break
+            except Exception as raised:
+                error = raised
+            else:
                 await self._send(send, chunk)
-        except Exception as error:
-            if self._started:
-                raise
+        if error is not None and not self._started:
+            self._ended = True  # no comment may come between the refusal's own messages
             await self._refusal(error)(scope, receive, send)
             return
-        await self._send(send, b"", more=False)
+        await self._send(send, b"" if error is None else self._last_words(error), more=False)
 
     async def _send(self, send: Send, chunk: bytes, more: bool = True) -> None:
         async with self._turn:
+            if self._ended:
+                return
+            self._ended = not more
             if not self._started:
                 self._started = True
                 headers = self.raw_headers

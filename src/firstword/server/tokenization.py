@@ -19,13 +19,11 @@ from firstword.sampling.params import SamplingParams
 from firstword.server.bodies import Items, read_json, validate
 from firstword.server.chat import ChatRequest, ChatService
 from firstword.server.errors import Endpoint, RequestError, answers_errors, openai_response
-from firstword.server.openai.chat import RESERVED_VARIABLES
-from firstword.server.openai.envelope import json_bytes
-from firstword.server.openai.exchange import check_model
-from firstword.server.openai.messages import normalize
-from firstword.server.openai.schema import ErrorBody, JsonObject, Message, Strict, Tool
+from firstword.server.messages import normalize, template_variables, tool_specs
+from firstword.server.openai.schema import ErrorBody
 from firstword.server.openapi import errors_of_bodies, request_body
-from firstword.text.tools.spec import ToolSpec
+from firstword.server.responses import json_response
+from firstword.server.schema import JsonObject, Message, Strict, Tool
 
 _MAX_TOKEN_ID = 2**31
 
@@ -34,7 +32,7 @@ class TokenizeBody(Strict):
     """Body of POST /tokenize: a prompt or messages.
 
     Args:
-        model: the served model's name, if any.
+        model: the served model's name; that one if unsaid.
         prompt: text, in which control strings are control tokens.
         messages: a conversation, read through the model's chat template.
         tools: functions that the template tells the model of.
@@ -59,7 +57,7 @@ class DetokenizeBody(Strict):
     """Body of POST /detokenize.
 
     Args:
-        model: the served model's name, if any.
+        model: the served model's name; that one if unsaid.
         tokens: token ids.
     """
 
@@ -78,15 +76,15 @@ def router(service: ChatService) -> APIRouter:
     async def tokenize(request: Request) -> Response:
         """Token ids of a prompt, or of a conversation as the model reads it."""
         body = validate(TokenizeBody, await read_json(request))
-        _check_model(service, body.model)
-        return _json_response(await _tokenize(service, body))
+        service.check_model(body.model)
+        return json_response(await _tokenize(service, body))
 
     async def detokenize(request: Request) -> Response:
         """The text of token ids, control tokens by their names."""
         body = validate(DetokenizeBody, await read_json(request))
-        _check_model(service, body.model)
+        service.check_model(body.model)
         text = await asyncio.to_thread(_decode, service, body.tokens)
-        return _json_response({"prompt": text})
+        return json_response({"prompt": text})
 
     _add(routes, "/tokenize", tokenize, TokenizeBody)
     _add(routes, "/detokenize", detokenize, DetokenizeBody)
@@ -102,11 +100,6 @@ def _add(routes: APIRouter, path: str, endpoint: Endpoint, body: type[BaseModel]
         responses=errors_of_bodies(ErrorBody),
         openapi_extra=request_body(body),
     )
-
-
-def _check_model(service: ChatService, model: str | None) -> None:
-    if model is not None:
-        check_model(model, service)
 
 
 async def _tokenize(service: ChatService, body: TokenizeBody) -> dict[str, object]:
@@ -144,22 +137,14 @@ def _conversation(body: TokenizeBody, messages: Sequence[Message]) -> ChatReques
             "template writes",
             "add_special_tokens",
         )
-    functions = [tool.function for tool in body.tools or ()]
-    variables: dict[str, object] = dict(body.chat_template_kwargs or {})
-    for name in variables:
-        if name in RESERVED_VARIABLES or not name.isidentifier():
-            param = "chat_template_kwargs"
-            raise RequestError(f"{param} sets {name!r}, which is not for requests to set", param)
+    variables = template_variables(body.chat_template_kwargs)
     if body.add_generation_prompt is not None:
         variables["add_generation_prompt"] = body.add_generation_prompt
     return ChatRequest(
         request_id="tokenize",
         messages=normalize(messages),
         params=SamplingParams(),
-        tools=tuple(
-            ToolSpec(function.name, function.description or "", function.parameters or {})
-            for function in functions
-        ),
+        tools=tool_specs(body.tools or ()),
         variables=variables,
     )
 
@@ -174,7 +159,3 @@ def _decode(service: ChatService, token_ids: Sequence[int]) -> str:
                 f"tokens[{index}]",
             )
     return tokenizer.decode(token_ids, skip_special=False)
-
-
-def _json_response(body: dict[str, object]) -> Response:
-    return Response(json_bytes(body), media_type="application/json")

@@ -293,25 +293,46 @@ def _choices(text: str) -> str:
     return "|".join(re.sub(r"([\\.+*?()|\[\]{}^$#&~/-])", r"\\\1", choice) for choice in choices)
 
 
+_LARK_ATOM = re.compile(
+    r"""%json\s*
+    | "(?:\\.|[^"\\\n])*"      # a string
+    | /(?:\\.|[^/\\])+/        # a regular expression
+    | <[^<>\s]+>               # a special token
+    | (?:\#|//)[^\n]*          # a comment
+    """,
+    re.VERBOSE,
+)
+"""What llguidance's lexer takes whole, whatever is in it, and the word before a schema."""
+
+
 def _checked_lark(text: str) -> str:
     """A grammar whose JSON schemas are checked and written as `JSON_OPTIONS` says."""
-    if re.search(r"\btemperature\s*=", text):
+    pieces: list[str] = []
+    outside: list[str] = []  # of schemas, strings, expressions, special tokens and comments
+    done = 0
+    while found := _LARK_ATOM.search(text, done):
+        outside.append(text[done : found.start()])
+        pieces.append(text[done : found.end()])
+        done = found.end()
+        if found[0].startswith("%json"):
+            schema, done = _embedded_schema(text, done)
+            pieces.append(json.dumps({"x-guidance": JSON_OPTIONS, **schema}))
+    outside.append(text[done:])
+    if re.search(r"\btemperature\s*=", " ".join(outside)):
         raise GrammarError(
             "temperature inside a grammar cannot be applied: give it as a parameter of sampling"
         )
-    pieces, done = [], 0
-    for found in re.finditer(r"%json\s*", text):
-        if found.start() < done:
-            continue  # inside a schema's own text
-        try:
-            schema, end = json.JSONDecoder().raw_decode(text, found.end())
-        except (ValueError, RecursionError) as error:
-            raise GrammarError(f"the schema after %json is not valid JSON: {error}") from None
-        check_schema(schema)
-        root = schema if isinstance(schema, dict) else {}
-        pieces += [text[done : found.end()], json.dumps({"x-guidance": JSON_OPTIONS, **root})]
-        done = end
     return "".join(pieces) + text[done:]
+
+
+def _embedded_schema(text: str, start: int) -> tuple[dict[str, object], int]:
+    """The schema that begins at `start` of a grammar, checked, and where it ends."""
+    try:
+        schema, end = json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError) as error:
+        raise GrammarError(f"the schema after %json is not valid JSON: {error}") from None
+    check_schema(schema)
+    return schema if isinstance(schema, dict) else {}, end
 
 
 def _brief(message: str) -> str:

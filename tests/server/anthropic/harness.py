@@ -29,9 +29,9 @@ def new_llm(text: str = "Hello", **script: Any) -> FakeAsyncLLM:
     return FakeAsyncLLM(Script(text, **script), byte_tokenizer(CHATML))
 
 
-def client_of(llm: FakeAsyncLLM) -> TestClient:
+def client_of(llm: FakeAsyncLLM, keep_alive: float = 15.0) -> TestClient:
     app = FastAPI()
-    app.include_router(router(ChatService(llm)))
+    app.include_router(router(ChatService(llm), keep_alive=keep_alive))
     return TestClient(app)
 
 

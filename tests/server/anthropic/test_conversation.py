@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firstword.engine.engine import RequestOptions
+from firstword.engine.request import RequestOptions
 from firstword.sampling.params import Grammar
 from firstword.server.anthropic.conversation import chat_request, messages
 from firstword.server.anthropic.schema import MessageBody

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from firstword.server.anthropic.fields import COUNT_FIELDS, MESSAGE_FIELDS
-from firstword.server.anthropic.schema import CountBody, MessageBody, Strict
-from firstword.server.openai.fields import Field
+from firstword.server.anthropic.schema import CountBody, MessageBody
+from firstword.server.fields import Field
+from firstword.server.schema import Strict
 from tests.server.anthropic.harness import body, client_of, new_llm
 
 PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from firstword.errors import PromptTooLongError, QueueFullError
+from firstword.server.anthropic.stream import PING
 from tests.server.anthropic.harness import WEATHER, ask, body, client_of, new_llm
 
 PATH = "/v1/messages"
@@ -94,3 +96,34 @@ def test_two_requests_have_two_ids() -> None:
     llm = new_llm()
     assert ask(llm)["id"] != ask(llm)["id"]
     assert llm.requests[0].request_id != llm.requests[1].request_id
+
+
+def test_the_served_model_is_the_default() -> None:
+    asked = {name: value for name, value in body().items() if name != "model"}
+    response = client_of(new_llm()).post("/v1/messages", json=asked)
+    assert response.json()["model"] == "fake:1m"
+    del asked["max_tokens"]
+    counted = client_of(new_llm()).post("/v1/messages/count_tokens", json=asked)
+    assert counted.json()["input_tokens"] > 0
+
+
+def test_error_after_a_ping_is_an_event() -> None:
+    llm = new_llm(refusal=QueueFullError("full", 2.5), refusal_after=0.05)
+    response = client_of(llm, keep_alive=0.01).post("/v1/messages", json=body(stream=True))
+    assert response.status_code == 200
+    *pings, error = response.text.removesuffix("\n\n").split("\n\n")
+    assert set(pings) == {PING.decode().removesuffix("\n\n")}
+    name, data = error.split("\n")
+    told = json.loads(data.removeprefix("data: "))
+    assert name == "event: error"
+    assert told["error"]["type"] == "overloaded_error"
+    assert told["request_id"] == response.headers["request-id"]
+
+
+def test_a_tools_schema_is_refused_by_its_place_in_the_body() -> None:
+    tool = {"name": "add", "input_schema": {"type": "object", "nullable": True}}
+    asked = body(tools=[tool], tool_choice={"type": "any"})
+    response = client_of(new_llm()).post("/v1/messages", json=asked)
+    assert response.status_code == 400
+    message = response.json()["error"]["message"]
+    assert message.startswith("/tools/0/input_schema/nullable: nullable cannot be enforced")

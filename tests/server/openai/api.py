@@ -23,17 +23,22 @@ HELLO = [{"role": "user", "content": "Hello"}]
 class Api:
     """An app around a fake model.
 
+    Args:
+        llm: the model.
+        keep_alive: seconds of silence after which a stream sends a comment.
+
     Attributes:
         ended: what the service told of requests that ended.
     """
 
     llm: FakeAsyncLLM = field(default_factory=FakeAsyncLLM)
     ended: list[Ended] = field(default_factory=list)
+    keep_alive: float = 15.0
 
     def __post_init__(self) -> None:
         self.service = ChatService(self.llm, on_end=self.ended.append)
         self.app = FastAPI()
-        self.app.include_router(router(self.service))
+        self.app.include_router(router(self.service, keep_alive=self.keep_alive))
 
     def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         async def call() -> httpx.Response:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firstword import __version__
 from firstword.engine.outputs import PromptProgress
 from firstword.errors import (
     CapacityError,
@@ -468,3 +469,57 @@ def test_p26_client_gone_while_decoding_ends_the_request_with_usage() -> None:
     assert len(api.llm.aborted) == 1
     assert api.ended[0].output is None
     assert 2 <= api.ended[0].usage.completion < 10
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"nullable": True}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+            "response_format.json_schema.schema/properties/a",
+        ),
+        ({"response_format": {"type": "json_object"}}, "response_format/properties/a"),
+        ({"guided_json": SCHEMA}, "guided_json/properties/a"),
+        ({"guided_regex": "a"}, "guided_regex/properties/a"),
+        ({}, None),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_grammar_errors_name_the_field_and_the_place_in_it(
+    fields: dict[str, Any], param: str | None, stream: bool
+) -> None:
+    api = scripted("", refusal=GrammarError("no", "/properties/a"))
+    assert api.refused(CHAT, **fields, stream=stream)["param"] == param
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tools_schema_is_refused_by_its_place_in_the_body(stream: bool) -> None:
+    tools = [
+        {"type": "function", "function": {"name": "now"}},
+        {"type": "function", "function": {"name": "add", "parameters": SCHEMA}},
+    ]
+    error = Api().refused(CHAT, tools=tools, tool_choice="required", stream=stream)
+    assert error["param"] == "/tools/1/function/parameters/properties/a/nullable"
+    assert error["code"] == "invalid_grammar"
+    assert Api().post(CHAT, tools=tools).status_code == 200  # nothing is held to it
+
+
+@pytest.mark.parametrize("fields", [{}, {"model": None}])
+def test_the_served_model_is_the_default(fields: dict[str, Any]) -> None:
+    response = Api().request("POST", CHAT, json={"messages": HELLO, **fields})
+    assert response.json()["model"] == "fake:1m"
+
+
+def test_fingerprint_is_of_version_backend_and_model() -> None:
+    (answer, *_) = Api().chunks(CHAT)
+    assert answer["system_fingerprint"] == f"firstword-{__version__}-fake-f"
+    assert Api().whole(CHAT)["system_fingerprint"] == answer["system_fingerprint"]
+
+
+def test_error_after_a_keep_alive_is_a_chunk_before_the_end() -> None:
+    llm = FakeAsyncLLM(Script("", refusal=QueueFullError("full", 2.5), refusal_after=0.05))
+    (told,) = Api(llm, keep_alive=0.01).chunks(CHAT)
+    assert told["error"]["code"] == "queue_full"

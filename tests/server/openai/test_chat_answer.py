@@ -18,7 +18,7 @@ from firstword.text.pieces import (
 )
 from tests.server.fake_llm import byte_tokenizer
 
-ENVELOPE = Envelope("chatcmpl", "chat.completion", "chat.completion.chunk", "m")
+ENVELOPE = Envelope("chatcmpl", "chat.completion", "chat.completion.chunk", "m", "f")
 
 
 def written(chunks: ChatChunks, event: Any) -> list[dict[str, Any]]:

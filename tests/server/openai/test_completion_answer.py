@@ -11,7 +11,7 @@ from firstword.server.openai.envelope import Envelope, StreamForm
 from firstword.text.pieces import ContentPiece
 from tests.server.fake_llm import byte_tokenizer
 
-ENVELOPE = Envelope("cmpl", "text_completion", "text_completion", "m")
+ENVELOPE = Envelope("cmpl", "text_completion", "text_completion", "m", "f")
 EVENTS = (
     (1, Started(Usage(3), SamplingParams(n=2))),
     (1, Delta(1, (ContentPiece("a"),), (), Usage(3, 0, 1))),

@@ -8,20 +8,19 @@ from firstword.engine.outputs import PromptProgress
 from firstword.server.events import Usage
 from firstword.server.openai.envelope import (
     Envelope,
-    progress_comment,
     progress_fields,
     usage_fields,
 )
 
 
 def test_ids_are_unique_and_prefixed() -> None:
-    ids = {Envelope("cmpl", "a", "b", "m").id for _ in range(100)}
+    ids = {Envelope("cmpl", "a", "b", "m", "f").id for _ in range(100)}
     assert len(ids) == 100
     assert all(one.startswith("cmpl-") for one in ids)
 
 
 def test_chunks_and_whole_answers_are_json() -> None:
-    envelope = Envelope("cmpl", "whole", "chunk", 'm"🙂', created=7)
+    envelope = Envelope("cmpl", "whole", "chunk", 'm"🙂', "f", created=7)
     whole = json.loads(envelope.whole(choices=[]))
     assert (whole["object"], whole["model"], whole["created"]) == ("whole", 'm"🙂', 7)
     chunk = json.loads(envelope.chunk(x=1).removeprefix(b"data: "))
@@ -37,8 +36,6 @@ def test_p30_usage_has_all_four_counts() -> None:
     assert fields["completion_tokens_details"] == {"reasoning_tokens": 2}
 
 
-def test_progress_as_data_and_as_comment() -> None:
-    waits, reads = PromptProgress(9, 0, 0, 3, 0.0), PromptProgress(9, 2, 5, 0, 0.25)
-    assert progress_comment(waits) == b": queued behind 3\n\n"
-    assert progress_comment(reads) == b": prefill 5/9 cached 2\n\n"
-    assert progress_fields(reads)["time_ms"] == 250
+def test_progress_as_data() -> None:
+    fields = progress_fields(PromptProgress(9, 2, 5, 3, 0.25))
+    assert fields == {"total": 9, "cache": 2, "processed": 5, "time_ms": 250, "ahead": 3}

@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from firstword.server.errors import UnsupportedFieldError
-from firstword.server.openai.fields import (
-    CHAT_FIELDS,
-    COMPLETION_FIELDS,
-    Field,
-    drop_unsupported,
-)
+from firstword.server.fields import Field
+from firstword.server.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS
 from firstword.server.openai.schema import ChatBody, CompletionBody
 from tests.server.openai.api import CHAT, TEXT, Api
 
@@ -82,16 +77,3 @@ def test_inert_fields_take_anything(path: str) -> None:
     fields = CHAT_FIELDS if path == CHAT else COMPLETION_FIELDS
     inert = {field.name: {"x": [1]} for field in fields if field.decision == "inert"}
     assert Api().post(path, **inert).status_code == 200
-
-
-def test_unknown_field_names_the_nearest() -> None:
-    with pytest.raises(UnsupportedFieldError, match="did you mean 'max_completion_tokens'"):
-        drop_unsupported({"max_completion_token": 1}, CHAT_FIELDS)
-    with pytest.raises(UnsupportedFieldError, match=r"docs/api\.md") as caught:
-        drop_unsupported({"xyzzy": 1}, CHAT_FIELDS)
-    assert (caught.value.param, caught.value.code) == ("xyzzy", "unknown_parameter")
-
-
-def test_null_is_the_default() -> None:
-    everything = {field.name: None for field in CHAT_FIELDS}
-    assert drop_unsupported(everything, CHAT_FIELDS) == {}

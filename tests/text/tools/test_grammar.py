@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 
-from firstword.errors import ConfigError
+from firstword.errors import ConfigError, GrammarError
 from firstword.text.pieces import ToolArguments, ToolCallStart
 from firstword.text.reasoning import ReasoningFormat
 from firstword.text.tools.generic import generic
@@ -96,6 +96,14 @@ def test_choices_that_cannot_be_met_are_refused() -> None:
         call_grammar(layout, [], "required", True)
     with pytest.raises(ConfigError, match=r"'when'.* they are get_weather, get"):
         call_grammar(layout, TOOLS, NamedTool("when"), True)
+
+
+def test_schema_that_cannot_be_enforced_is_refused_by_its_place() -> None:
+    bad = ToolSpec("go", "", {"properties": {"at": {"nullable": True}}}, "/tools/1/input_schema")
+    with pytest.raises(GrammarError) as caught:
+        call_grammar(CallLayout("arguments"), [CLOCK, bad], "required", True)
+    assert caught.value.pointer == "/tools/1/input_schema/properties/at/nullable"
+    assert call_grammar(CallLayout("arguments"), [CLOCK, bad], NamedTool(CLOCK.name), True)
 
 
 def test_tools_of_one_name_are_one() -> None:

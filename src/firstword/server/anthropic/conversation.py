@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from firstword.engine.engine import RequestOptions
+from firstword.engine.request import RequestOptions
 from firstword.sampling.params import Grammar, SamplingParams
 from firstword.server.anthropic.schema import (
     CountBody,
@@ -189,7 +189,8 @@ def _tools(given: Sequence[ToolBody]) -> tuple[ToolSpec, ...]:
         if tool.input_schema.get("type") != "object":
             param = f"{param}.input_schema"
             raise RequestError(f"{param}.type must be 'object': arguments are an object", param)
-        tools[tool.name] = ToolSpec(tool.name, tool.description or "", tool.input_schema)
+        pointer = f"/tools/{index}/input_schema"
+        tools[tool.name] = ToolSpec(tool.name, tool.description or "", tool.input_schema, pointer)
     return tuple(tools.values())
 
 

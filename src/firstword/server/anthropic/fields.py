@@ -5,10 +5,10 @@ Not here: the types and limits of the supported ones (schema).
 
 from __future__ import annotations
 
-from firstword.server.openai.fields import Field
+from firstword.server.fields import Field
 
 _CONVERSATION = (
-    Field("model", "supported", "the served model's name; another is a 404"),
+    Field("model", "supported", "the served model's name, which is the default; another is a 404"),
     Field(
         "messages",
         "supported",

@@ -6,27 +6,26 @@ Not here: what fields mean (conversation), how answers are written (message, str
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from functools import partial
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from firstword.engine.engine import RequestOptions
+from firstword.engine.request import RequestOptions
 from firstword.server.anthropic.conversation import chat_request
 from firstword.server.anthropic.fields import COUNT_FIELDS, MESSAGE_FIELDS
 from firstword.server.anthropic.message import answer
 from firstword.server.anthropic.schema import AnthropicErrorBody, CountBody, MessageBody
-from firstword.server.anthropic.stream import PING, events
+from firstword.server.anthropic.stream import PING, error_event, events
+from firstword.server.auth import caller_of
 from firstword.server.bodies import read_json, validate
 from firstword.server.chat import ChatRequest, ChatService
 from firstword.server.disconnect import unless_gone
 from firstword.server.errors import Endpoint, answers_errors, log_internal, report
-from firstword.server.openai.envelope import json_bytes
-from firstword.server.openai.exchange import caller_of, check_model
-from firstword.server.openai.fields import Field, drop_unsupported
+from firstword.server.fields import Field, drop_unsupported
 from firstword.server.openapi import errors_of_bodies, request_body
+from firstword.server.responses import json_response
 from firstword.server.sse import EventResponse
 
 
@@ -63,16 +62,16 @@ class MessageEndpoints:
         if body.stream:
             return self._stream(chat, _request_id(request))
         whole = await unless_gone(request.receive, answer(self._service, chat))
-        return _json_response(whole)
+        return json_response(whole)
 
     async def count_tokens(self, request: Request) -> Response:
         """How many tokens the model would read."""
         body = validate(CountBody, drop_unsupported(await read_json(request), COUNT_FIELDS))
         prompt = await self._service.encode(self._chat(body, request))
-        return _json_response({"input_tokens": len(prompt.token_ids)})
+        return json_response({"input_tokens": len(prompt.token_ids)})
 
     def _chat(self, body: CountBody, request: Request) -> ChatRequest:
-        check_model(body.model, self._service)
+        self._service.check_model(body.model)
         key, salt = caller_of(request)
         options = RequestOptions(key=key, salt=salt)
         return chat_request(body, f"msg_{secrets.token_hex(12)}", options)
@@ -82,9 +81,14 @@ class MessageEndpoints:
             log_internal(error)
             return error_response(error, request_id)
 
+        def last_words(error: Exception) -> bytes:
+            log_internal(error)
+            return error_event(error, request_id)
+
         return EventResponse(
-            events(self._service, chat, request_id),
+            events(self._service, chat),
             refuse,
+            last_words,
             keep_alive=self._keep_alive,
             keep_alive_bytes=PING,
             headers={"request-id": request_id},
@@ -100,7 +104,7 @@ def error_response(error: BaseException, request_id: str) -> Response:
     """
     told = report(error)
     body = {**told.anthropic(), "request_id": request_id}
-    return _json_response(body, told.kind.status, told.headers)
+    return json_response(body, told.kind.status, told.headers)
 
 
 def _add(
@@ -136,9 +140,3 @@ def _request_id(request: Request) -> str:
     if given is None:
         given = request.state.request_id = f"req_{secrets.token_hex(12)}"
     return given
-
-
-def _json_response(
-    body: Mapping[str, object], status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    return Response(json_bytes(body), status, headers=headers, media_type="application/json")

@@ -8,23 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+from pydantic import Discriminator, Field, JsonValue, Tag
 
 from firstword.server.bodies import Items
+from firstword.server.schema import JsonObject, Name, Strict
 
 _MAX_TOKENS = 2**31
 _MAX_STOPS = 64
 _MAX_TOOLS = 512
 _MIN_BUDGET = 1024
-
-JsonObject = dict[str, JsonValue]
-Name = Annotated[str, Field(min_length=1, max_length=256)]
-
-
-class Strict(BaseModel):
-    """A JSON object that has its fields and no others; nothing is converted."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class TextBlock(Strict):
@@ -156,7 +148,7 @@ class OutputConfig(Strict):
 class CountBody(Strict):
     """Body of POST /v1/messages/count_tokens."""
 
-    model: str
+    model: str | None = None
     messages: Items[Message] = Field(min_length=1, max_length=100_000)
     system: str | Items[Text] | None = None
     tools: Items[Tool] | None = Field(None, max_length=_MAX_TOOLS)

@@ -22,8 +22,8 @@ from firstword.server.chat import (
     SampleEnd,
     Started,
 )
-from firstword.server.errors import log_internal, report
-from firstword.server.openai.envelope import json_bytes, progress_comment
+from firstword.server.errors import report
+from firstword.server.responses import json_bytes
 
 PING = sse.event(b'{"type":"ping"}', b"ping")
 """What the API sends while there is nothing to say."""
@@ -49,37 +49,30 @@ _EMPTY_BLOCKS = {
 _MESSAGE_STOP = sse.event(b'{"type":"message_stop"}', b"message_stop")
 
 
-async def events(
-    service: ChatService, request: ChatRequest, http_request_id: str
-) -> AsyncGenerator[bytes, None]:
-    """The events of an answer; an error after the first of them is the last.
+async def events(service: ChatService, request: ChatRequest) -> AsyncGenerator[bytes, None]:
+    """The events of an answer.
 
     Args:
         service: answers.
         request: a conversation.
-        http_request_id: told with an error.
 
     Raises:
-        Exception: whatever went wrong before the first event.
+        FirstwordError: see `ChatService.run`.
     """
     writer = _Writer(service.name, request)
-    has_begun = False
-    try:
-        async with aclosing(service.run(request)) as answer:
-            async for event in answer:
-                written = writer.write(event)
-                if written:
-                    yield written
-                    has_begun = True
-    except Exception as error:
-        if not has_begun:
-            raise
-        log_internal(error)
-        yield error_event(error, http_request_id)
+    async with aclosing(service.run(request)) as answer:
+        async for event in answer:
+            if written := writer.write(event):
+                yield written
 
 
 def error_event(error: BaseException, http_request_id: str) -> bytes:
-    """What ends a stream that cannot go on."""
+    """What ends a stream that cannot go on.
+
+    Args:
+        error: anything that was raised.
+        http_request_id: of the HTTP request, by which the server's log knows it.
+    """
     body = {**report(error).anthropic(), "request_id": http_request_id}
     return sse.event(json_bytes(body), b"error")
 
@@ -98,7 +91,7 @@ class _Writer:
             changes = (change for piece in event.pieces for change in self._splitter.push(piece))
             return b"".join(map(_block_event, changes))
         if isinstance(event, Progress):
-            return progress_comment(event.progress)
+            return sse.comment(event.in_words())
         if isinstance(event, Started):
             empty = message(self._request.request_id, self._model, [], usage(event.usage))
             start = {"type": "message_start", "message": empty}

@@ -12,30 +12,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from firstword.errors import ConfigError
+from firstword.server.auth import caller_of
 from firstword.server.bodies import read_json, validate
 from firstword.server.chat import ChatRequest, ChatService, Done
 from firstword.server.disconnect import unless_gone
 from firstword.server.errors import RequestError, UnsupportedFieldError
+from firstword.server.fields import drop_unsupported
+from firstword.server.messages import normalize, template_variables, tool_specs
 from firstword.server.openai.chat_answer import ChatAnswer, ChatChunks
 from firstword.server.openai.envelope import Envelope, resolved_fields
 from firstword.server.openai.exchange import (
-    caller_of,
-    check_model,
-    json_response,
     refuse,
     stream_form,
     stream_response,
+    whole_response,
 )
-from firstword.server.openai.fields import CHAT_FIELDS, drop_unsupported
-from firstword.server.openai.messages import normalize
+from firstword.server.openai.fields import CHAT_FIELDS
 from firstword.server.openai.params import chat_params, options_of
 from firstword.server.openai.schema import ChatBody, FunctionChoice
 from firstword.text.tools.spec import NamedTool, ToolChoice, ToolSpec
-
-RESERVED_VARIABLES = frozenset(
-    {"messages", "tools", "prompt", "tokenizer", "self", "parse_special", "bos_token", "eos_token"}
-)
-"""Variables of a template that are not for clients to set."""
 
 
 class ChatEndpoint:
@@ -53,7 +48,7 @@ class ChatEndpoint:
         """Model response for a conversation, whole or streamed."""
         given = drop_unsupported(await read_json(request), CHAT_FIELDS)
         body = validate(ChatBody, given)
-        check_model(body.model, self._service)
+        self._service.check_model(body.model)
         try:
             return await self._answer(request, body)
         except ConfigError as error:
@@ -61,16 +56,17 @@ class ChatEndpoint:
 
     async def _answer(self, request: Request, body: ChatBody) -> Response:
         kinds = ("chatcmpl", "chat.completion", "chat.completion.chunk")
-        envelope = Envelope(*kinds, model=self._service.name)
+        service = self._service
+        envelope = Envelope(*kinds, model=service.name, fingerprint=service.fingerprint)
         chat = self._request(body, envelope.id, caller_of(request))
         if body.stream:
             chunks = self._chunks(body, chat, envelope)
             return stream_response(chunks, body, self._keep_alive)
         whole = self._whole(body, chat, envelope)
-        return json_response(await unless_gone(request.receive, whole))
+        return whole_response(await unless_gone(request.receive, whole))
 
     def _request(self, body: ChatBody, request_id: str, caller: tuple[str, str]) -> ChatRequest:
-        tools = _tools(body)
+        tools = tool_specs(body.tools or ())
         return ChatRequest(
             request_id=request_id,
             messages=normalize(body.messages),
@@ -110,21 +106,6 @@ class ChatEndpoint:
         return {"resolved": resolved_fields(done, self._service.llm.max_model_len, with_ids)}
 
 
-def _tools(body: ChatBody) -> tuple[ToolSpec, ...]:
-    tools: dict[str, ToolSpec] = {}
-    for index, tool in enumerate(body.tools or ()):
-        function = tool.function
-        if function.name in tools:
-            param = f"tools[{index}].function.name"
-            raise RequestError(f"{param} is {function.name!r}, as one before it: rename it", param)
-        tools[function.name] = ToolSpec(
-            name=function.name,
-            description=function.description or "",
-            parameters=function.parameters or {"type": "object", "properties": {}},
-        )
-    return tuple(tools.values())
-
-
 def _tool_choice(body: ChatBody, tools: tuple[ToolSpec, ...]) -> ToolChoice:
     choice = body.tool_choice
     if choice is None or choice == "none" or choice == "auto":
@@ -143,11 +124,7 @@ def _tool_choice(body: ChatBody, tools: tuple[ToolSpec, ...]) -> ToolChoice:
 
 
 def _variables(body: ChatBody, template: str) -> dict[str, object]:
-    variables: dict[str, object] = dict(body.chat_template_kwargs or {})
-    for name in variables:
-        if name in RESERVED_VARIABLES or not name.isidentifier():
-            param = "chat_template_kwargs"
-            raise RequestError(f"{param} sets {name!r}, which is not for requests to set", param)
+    variables = template_variables(body.chat_template_kwargs)
     effort = body.reasoning_effort
     if effort is None:
         return variables

@@ -22,13 +22,12 @@ from firstword.server.chat import (
 from firstword.server.openai.envelope import (
     Envelope,
     StreamForm,
-    json_bytes,
-    progress_comment,
     progress_fields,
     usage_fields,
 )
 from firstword.server.openai.logprobs import LogprobWriter, writers
-from firstword.server.sse import quote
+from firstword.server.responses import json_bytes
+from firstword.server.sse import comment, quote
 from firstword.text.pieces import (
     ContentPiece,
     Piece,
@@ -93,11 +92,11 @@ class ChatChunks:
             self._logprobs = writers(self._tokenizer, event.params, count, is_raw=False)
             return self._roles(event.usage)
         if isinstance(event, Progress):
-            comment = progress_comment(event.progress)
+            words = comment(event.in_words())
             if not self._form.progress:
-                return comment
+                return words
             fields = progress_fields(event.progress)
-            return comment + self._envelope.chunk(prompt_progress=fields)
+            return words + self._envelope.chunk(prompt_progress=fields)
         if self._form.include_usage:
             return self._envelope.chunk(usage=usage_fields(event.usage))
         return b""

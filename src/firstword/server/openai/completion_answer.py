@@ -12,13 +12,12 @@ from firstword.server.chat import ChatEvent, Delta, Done, Progress, SampleEnd, S
 from firstword.server.openai.envelope import (
     Envelope,
     StreamForm,
-    json_bytes,
-    progress_comment,
     progress_fields,
     usage_fields,
 )
 from firstword.server.openai.logprobs import LogprobWriter, writers
-from firstword.server.sse import quote
+from firstword.server.responses import json_bytes
+from firstword.server.sse import comment, quote
 from firstword.text.pieces import ContentPiece
 from firstword.text.tokenizer import Tokenizer
 
@@ -67,10 +66,10 @@ class CompletionChunks:
             return self._choice(prompt, event)
         if isinstance(event, Progress):
             fields = {**progress_fields(event.progress), "prompt": prompt}
-            comment = progress_comment(event.progress)
+            words = comment(event.in_words())
             if self._form.progress:
-                return comment + self._envelope.chunk(prompt_progress=fields)
-            return comment
+                return words + self._envelope.chunk(prompt_progress=fields)
+            return words
         self._usage[prompt] = event.usage
         if isinstance(event, Started) and not self._logprobs:
             count = len(self._heads)

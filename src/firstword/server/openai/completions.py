@@ -13,20 +13,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from firstword.errors import ConfigError
+from firstword.server.auth import caller_of
 from firstword.server.bodies import read_json, validate
 from firstword.server.chat import ChatEvent, ChatService, Done, TextRequest
 from firstword.server.disconnect import unless_gone
+from firstword.server.fields import drop_unsupported
 from firstword.server.openai.completion_answer import CompletionAnswer, CompletionChunks
 from firstword.server.openai.envelope import Envelope, resolved_fields
 from firstword.server.openai.exchange import (
-    caller_of,
-    check_model,
-    json_response,
     refuse,
     stream_form,
     stream_response,
+    whole_response,
 )
-from firstword.server.openai.fields import COMPLETION_FIELDS, drop_unsupported
+from firstword.server.openai.fields import COMPLETION_FIELDS
 from firstword.server.openai.params import completion_params, options_of
 from firstword.server.openai.schema import CompletionBody
 
@@ -48,14 +48,15 @@ class CompletionEndpoint:
         """Continuation of a raw prompt, or of several, whole or streamed."""
         given = drop_unsupported(await read_json(request), COMPLETION_FIELDS)
         body = validate(CompletionBody, given)
-        check_model(body.model, self._service)
+        self._service.check_model(body.model)
         try:
             return await self._answer(request, body)
         except ConfigError as error:
             return refuse(error, body)
 
     async def _answer(self, request: Request, body: CompletionBody) -> Response:
-        envelope = Envelope("cmpl", "text_completion", "text_completion", self._service.name)
+        service, kind = self._service, "text_completion"
+        envelope = Envelope("cmpl", kind, kind, service.name, service.fingerprint)
         params, options = completion_params(body), options_of(body, *caller_of(request))
         requests = [
             TextRequest(f"{envelope.id}-{index}", prompt, params, options)
@@ -65,7 +66,7 @@ class CompletionEndpoint:
             chunks = self._chunks(body, requests, envelope)
             return stream_response(chunks, body, self._keep_alive)
         whole = self._whole(body, requests, envelope)
-        return json_response(await unless_gone(request.receive, whole))
+        return whole_response(await unless_gone(request.receive, whole))
 
     async def _whole(
         self, body: CompletionBody, requests: list[TextRequest], envelope: Envelope

@@ -5,19 +5,14 @@ Not here: the choices themselves (chat_answer, completion_answer).
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from dataclasses import asdict, dataclass, field, replace
 
-from firstword import __version__
 from firstword.engine.outputs import PromptProgress
 from firstword.server import sse
 from firstword.server.chat import Done, Usage
-from firstword.server.errors import ErrorReport
-
-FINGERPRINT = f"firstword-{__version__}"
-"""`system_fingerprint`: the same request with the same seed gives the same tokens under it."""
+from firstword.server.responses import json_bytes
 
 
 @dataclass(frozen=True)
@@ -44,6 +39,8 @@ class Envelope:
         kind: `object` of the whole answer.
         chunk_kind: `object` of a stream's chunks.
         model: name that clients know.
+        fingerprint: `system_fingerprint`, under which the same request with the same seed gives
+            the same tokens.
         created: seconds since 1970.
         id: unique.
     """
@@ -52,6 +49,7 @@ class Envelope:
     kind: str
     chunk_kind: str
     model: str
+    fingerprint: str
     created: int = field(default_factory=lambda: int(time.time()))
     id: str = ""
 
@@ -71,13 +69,13 @@ class Envelope:
             "object": kind,
             "created": self.created,
             "model": self.model,
-            "system_fingerprint": FINGERPRINT,
+            "system_fingerprint": self.fingerprint,
             **fields,
         }
 
     def whole(self, **fields: object) -> bytes:
         """The whole answer as JSON."""
-        return json.dumps(self.around(self.kind, **fields), ensure_ascii=False).encode()
+        return json_bytes(self.around(self.kind, **fields))
 
     def chunk_head(self) -> bytes:
         """The beginning of each chunk, up to where its choices follow."""
@@ -88,20 +86,16 @@ class Envelope:
         return sse.event(json_bytes(self.around(self.chunk_kind, choices=[], **fields)))
 
 
-def json_bytes(value: object) -> bytes:
-    """Compact JSON in UTF-8."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
 def usage_fields(usage: Usage) -> dict[str, object]:
-    """Token counts as the API names them."""
-    return {
+    """Token counts as the API names them, and `preemptions` where there were any."""
+    fields: dict[str, object] = {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "total_tokens": usage.prompt + usage.completion,
         "prompt_tokens_details": {"cached_tokens": usage.cached},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
+    return fields | {"preemptions": usage.preemptions} if usage.preemptions else fields
 
 
 def progress_fields(progress: PromptProgress) -> dict[str, object]:
@@ -113,21 +107,6 @@ def progress_fields(progress: PromptProgress) -> dict[str, object]:
         "time_ms": round(progress.seconds * 1000),
         "ahead": progress.num_ahead,
     }
-
-
-def progress_comment(progress: PromptProgress) -> bytes:
-    """The same as a comment of the stream."""
-    if progress.num_ahead:
-        return sse.comment(f"queued behind {progress.num_ahead}")
-    return sse.comment(
-        f"prefill {progress.num_computed_tokens}/{progress.num_prompt_tokens} "
-        f"cached {progress.num_cached_tokens}"
-    )
-
-
-def error_chunk(told: ErrorReport) -> bytes:
-    """An error after the stream began."""
-    return sse.event(json_bytes(told.openai()))
 
 
 def resolved_fields(done: Done, max_model_len: int, with_ids: bool) -> dict[str, object]:

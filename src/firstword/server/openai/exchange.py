@@ -1,4 +1,4 @@
-"""What both kinds of completion do with a request: who asks, how errors and streams are sent.
+"""How both kinds of completion are sent: whole, as a stream, or as an error.
 
 Not here: what either of them answers (chat, completions).
 """
@@ -8,39 +8,15 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from firstword.errors import ConfigError
 from firstword.server import sse
-from firstword.server.chat import ChatService
-from firstword.server.errors import (
-    UnknownModelError,
-    log_internal,
-    openai_response,
-    report,
-)
-from firstword.server.openai.envelope import StreamForm, error_chunk
+from firstword.server.errors import log_internal, openai_response, report
+from firstword.server.openai.envelope import StreamForm
 from firstword.server.openai.params import field_of
 from firstword.server.openai.schema import SharedBody
-
-
-def caller_of(request: Request) -> tuple[str, str]:
-    """(whose request it is, what its cached blocks are salted with), as the app found out."""
-    state = request.state
-    return str(getattr(state, "key", "")), str(getattr(state, "salt", ""))
-
-
-def check_model(model: str, service: ChatService) -> None:
-    """Refuse a model that is not served.
-
-    Raises:
-        UnknownModelError: `model` is neither the name clients know nor the model's own.
-    """
-    if model not in (service.name, service.llm.name):
-        raise UnknownModelError(
-            f"there is no model {model[:80]!r}: this server has {service.name!r}", "model"
-        )
+from firstword.server.responses import json_bytes
 
 
 def stream_form(body: SharedBody) -> StreamForm:
@@ -53,7 +29,7 @@ def stream_form(body: SharedBody) -> StreamForm:
     )
 
 
-def json_response(body: bytes) -> Response:
+def whole_response(body: bytes) -> Response:
     """A whole answer."""
     return Response(body, media_type="application/json")
 
@@ -69,28 +45,31 @@ def stream_response(
         keep_alive: seconds of silence after which a comment is sent.
     """
     return sse.EventResponse(
-        _ended(chunks), lambda error: refuse(error, body), keep_alive=keep_alive
+        _ended(chunks),
+        lambda error: refuse(error, body),
+        lambda error: _error_chunk(error, body) + sse.DONE,
+        keep_alive=keep_alive,
     )
 
 
 async def _ended(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The chunks, then the end; an error after the first of them becomes a chunk as well."""
-    started = False
-    try:
-        async with aclosing(chunks):
-            async for chunk in chunks:
-                started = True
-                yield chunk
-    except Exception as error:
-        if not started:
-            raise
-        log_internal(error)
-        yield error_chunk(report(error))
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            yield chunk
     yield sse.DONE
 
 
 def refuse(error: Exception, body: SharedBody) -> Response:
     """An error as a response that names the field it is about, where that is known."""
     log_internal(error)
-    param = field_of(error, body) if isinstance(error, ConfigError) else None
-    return openai_response(error, param)
+    return openai_response(error, _param(error, body))
+
+
+def _error_chunk(error: Exception, body: SharedBody) -> bytes:
+    log_internal(error)
+    told = report(error, _param(error, body))
+    return sse.event(json_bytes(told.openai()))
+
+
+def _param(error: Exception, body: SharedBody) -> str | None:
+    return field_of(error, body) if isinstance(error, ConfigError) else None

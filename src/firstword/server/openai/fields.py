@@ -5,42 +5,9 @@ Not here: the types and limits of the supported ones (schema).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from firstword.server.fields import Field, inert, supported
 
-from firstword.server.errors import UnsupportedFieldError
-
-Decision = Literal["supported", "refused", "inert"]
-
-
-@dataclass(frozen=True)
-class Field:
-    """What becomes of one field.
-
-    Args:
-        name: as the body has it.
-        decision: "supported"; "refused" with a 400, since it would change the output and is not
-            built; "inert": any value is taken, since none changes the output.
-        note: what it does, or why it is not supported and what to use instead.
-        harmless: values of a refused field that change nothing, so that they are taken.
-    """
-
-    name: str
-    decision: Decision
-    note: str
-    harmless: tuple[object, ...] = ()
-
-
-def _supported(**notes: str) -> tuple[Field, ...]:
-    return tuple(Field(name, "supported", note) for name, note in notes.items())
-
-
-def _inert(**notes: str) -> tuple[Field, ...]:
-    return tuple(Field(name, "inert", note) for name, note in notes.items())
-
-
-_SAMPLING = _supported(
+_SAMPLING = supported(
     temperature="0 to 100, default 1; 0 takes the most probable token",
     top_p="0 to 1, default 1; 0 takes the most probable token",
     top_k="default 0, which is all",
@@ -58,13 +25,13 @@ _SAMPLING = _supported(
     "prompt too",
     skip_special_tokens="default true: control tokens leave no text",
 )
-_FORMS = _supported(
+_FORMS = supported(
     guided_json="JSON schema, as an object or as text, that the answer satisfies",
     guided_regex="regular expression that the answer matches",
     guided_choice="list of strings, one of which is the answer",
     guided_grammar="grammar of the answer, in llguidance's Lark dialect",
 )
-_SERVING = _supported(
+_SERVING = supported(
     priority="-100 to 100, default 0; higher goes first",
     cache_salt="requests of different salts share no cached prompt",
     stream="send the answer as it comes",
@@ -73,7 +40,7 @@ _SERVING = _supported(
     return_resolved="add `resolved`: every parameter in force, the seed included",
     return_prompt_token_ids="with `return_resolved`: the prompt's token ids too",
 )
-_INERT = _inert(
+_INERT = inert(
     user="who asks is known by the API key",
     metadata="nothing is stored",
     store="nothing is stored",
@@ -85,8 +52,8 @@ _INERT = _inert(
 )
 
 CHAT_FIELDS: tuple[Field, ...] = (
-    *_supported(
-        model="the served model's name; another is a 404",
+    *supported(
+        model="the served model's name, which is the default; another is a 404",
         messages="roles system, developer (read as system), user, assistant, tool; text only",
         max_completion_tokens="default: the rest of the context",
         max_tokens="older name of `max_completion_tokens`",
@@ -111,13 +78,13 @@ CHAT_FIELDS: tuple[Field, ...] = (
     Field("verbosity", "refused", "say it in a message", harmless=("medium",)),
     Field("web_search_options", "refused", "nothing is searched"),
     Field("moderation", "refused", "nothing is moderated"),
-    *_inert(prediction="it would only make an answer faster"),
+    *inert(prediction="it would only make an answer faster"),
     *_INERT,
 )
 
 COMPLETION_FIELDS: tuple[Field, ...] = (
-    *_supported(
-        model="the served model's name; another is a 404",
+    *supported(
+        model="the served model's name, which is the default; another is a 404",
         prompt="text, token ids, or a list of up to 128 of either; control strings in text are "
         "control tokens",
         max_tokens="default 16, as the API says",
@@ -131,37 +98,3 @@ COMPLETION_FIELDS: tuple[Field, ...] = (
     Field("best_of", "refused", "use `n` and choose yourself", harmless=(1,)),
     *_INERT,
 )
-
-
-def drop_unsupported(body: Mapping[str, object], fields: tuple[Field, ...]) -> dict[str, object]:
-    """The supported fields of a body that are not null.
-
-    Args:
-        body: a request's JSON object.
-        fields: all that such a body may have.
-
-    Raises:
-        UnsupportedFieldError: a field is refused, or unknown; names it and what to do.
-    """
-    known = {field.name: field for field in fields}
-    kept = {}
-    for name, value in body.items():
-        field = known.get(name)
-        if field is None:
-            raise UnsupportedFieldError(
-                f"unknown field {name!r}: {_advice(name, fields)}", name, "unknown_parameter"
-            )
-        if value is None or field.decision == "inert" or value in field.harmless:
-            continue
-        if field.decision == "refused":
-            raise UnsupportedFieldError(f"{name} is not supported: {field.note}", name)
-        kept[name] = value
-    return kept
-
-
-def _advice(name: str, fields: tuple[Field, ...]) -> str:
-    from difflib import get_close_matches  # only when there is a mistake to explain
-
-    names = [field.name for field in fields if field.decision != "refused"]
-    close = get_close_matches(name[:64], names, n=1)
-    return f"did you mean {close[0]!r}?" if close else "leave it out; docs/api.md lists all fields"

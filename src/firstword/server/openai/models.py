@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from firstword.server.chat import ChatService
-from firstword.server.openai.exchange import check_model
+from firstword.server.responses import json_response
 
 
 class ModelEndpoint:
@@ -25,12 +24,12 @@ class ModelEndpoint:
 
     async def list(self, request: Request) -> Response:
         """The models that this server has."""
-        return _json({"object": "list", "data": [self._model()]})
+        return json_response({"object": "list", "data": [self._model()]})
 
     async def retrieve(self, request: Request) -> Response:
         """One model; 404 for a name that is not served."""
-        check_model(request.path_params["model"], self._service)
-        return _json(self._model())
+        self._service.check_model(request.path_params["model"])
+        return json_response(self._model())
 
     def _model(self) -> dict[str, object]:
         """The model; `max_model_len` is the name that vLLM's clients look for."""
@@ -41,7 +40,3 @@ class ModelEndpoint:
             "owned_by": "firstword",
             "max_model_len": self._service.llm.max_model_len,
         }
-
-
-def _json(value: object) -> Response:
-    return Response(json.dumps(value, ensure_ascii=False), media_type="application/json")

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from firstword.engine.engine import RequestOptions
-from firstword.errors import ConfigError
+from firstword.engine.request import RequestOptions
+from firstword.errors import ConfigError, GrammarError
 from firstword.sampling.params import Grammar, SamplingParams
 from firstword.server.errors import RequestError
 from firstword.server.openai.schema import ChatBody, CompletionBody, ResponseFormat, SharedBody
@@ -21,6 +21,7 @@ COMPLETION_MAX_TOKENS = 16
 
 _TOP_TOKEN = 1e-30  # a top_p of 0 means the most probable token: no other sum is this small
 
+_GUIDES = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _SAME_NAMES = (
     "temperature",
     "top_k",
@@ -147,6 +148,16 @@ def _response_grammar(wanted: ResponseFormat | None) -> dict[str, Grammar]:
     return {"response_format": Grammar("json_schema", text)}
 
 
+def _form_field(body: SharedBody) -> str | None:
+    """The one field that holds the answer to a form."""
+    if isinstance(body, ChatBody) and body.response_format:
+        if body.response_format.type == "json_schema":
+            return "response_format.json_schema.schema"
+        if body.response_format.type == "json_object":
+            return "response_format"
+    return next((name for name in _GUIDES if getattr(body, name) is not None), None)
+
+
 def _one_grammar(forms: Mapping[str, Grammar]) -> Grammar | None:
     if len(forms) > 1:
         raise RequestError(
@@ -163,6 +174,15 @@ def _dumped(value: JsonValue | Sequence[str], param: str) -> str:
 
 
 def field_of(error: ConfigError, body: SharedBody) -> str | None:
-    """The field that a parameter's error is about: its message begins with it."""
+    """The field that an error is about: a parameter's message begins with it.
+
+    Of a schema it is the field that brought it and the keyword's JSON pointer behind that; the
+    pointer to a tool's is one into the body already.
+    """
+    if isinstance(error, GrammarError):
+        if error.pointer.startswith("/tools/"):
+            return error.pointer
+        form = _form_field(body)
+        return None if form is None else form + error.pointer
     word = str(error).partition(" ")[0].partition("_of")[0]
     return word if word in type(body).model_fields else None

@@ -12,9 +12,10 @@ from pydantic import BaseModel
 
 from firstword.server.chat import ChatService
 from firstword.server.errors import Endpoint, answers_errors, openai_response
+from firstword.server.fields import Field
 from firstword.server.openai.chat import ChatEndpoint
 from firstword.server.openai.completions import CompletionEndpoint
-from firstword.server.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS, Field
+from firstword.server.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS
 from firstword.server.openai.models import ModelEndpoint
 from firstword.server.openai.schema import ChatBody, CompletionBody, ErrorBody
 from firstword.server.openapi import errors_of_bodies, errors_of_heads, request_body

@@ -1,33 +1,26 @@
 """The bodies of requests, types and limits of their supported fields; and that of errors.
 
-Not here: fields that are not supported (fields), and what a message must be for a chat template
-(messages). Source of names and types: the OpenAI API reference, "Chat" and "Completions".
+Not here: fields that are not supported (fields), conversations (server.schema).
+Source of names and types: the OpenAI API reference, "Chat" and "Completions".
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+from pydantic import BaseModel, Discriminator, Field, Tag
 
 from firstword.server.bodies import Items
+from firstword.server.schema import JsonObject, Message, Name, Strict, Tool
 
 _MAX_TOKENS = 2**31
 _MAX_STOPS = 64
 _MAX_TOOLS = 512
 _MAX_PROMPTS = 128
 
-JsonObject = dict[str, JsonValue]
 Positive = Annotated[int, Field(ge=1, le=_MAX_TOKENS)]
 TokenId = Annotated[int, Field(ge=0, le=_MAX_TOKENS)]
-Name = Annotated[str, Field(min_length=1, max_length=256)]
 Stops = str | Annotated[Items[str], Field(max_length=_MAX_STOPS)]
-
-
-class Strict(BaseModel):
-    """A JSON object that has its fields and no others; nothing is converted."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class StreamOptions(Strict):
@@ -41,7 +34,7 @@ class StreamOptions(Strict):
 class SharedBody(Strict):
     """What both kinds of completion have; `None` is the default everywhere."""
 
-    model: str
+    model: str | None = None
     temperature: float | None = None
     top_p: float | None = Field(None, ge=0, le=1)
     top_k: int | None = Field(None, le=_MAX_TOKENS)
@@ -69,65 +62,6 @@ class SharedBody(Strict):
     return_progress: bool | None = None
     return_resolved: bool | None = None
     return_prompt_token_ids: bool | None = None
-
-
-class CalledFunction(Strict):
-    """Which function was called, and with what."""
-
-    name: Name
-    arguments: str
-
-
-class ToolCall(Strict):
-    """A call in an assistant's message; `index` is left from a stream's chunks."""
-
-    id: str
-    type: Literal["function"] | None = None
-    function: CalledFunction
-    index: int | None = None
-
-
-class ContentPart(BaseModel):
-    """A part of a content; the types that are not text are refused by name later."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-
-    type: str
-    text: str | None = None
-    refusal: str | None = None
-
-
-class Message(Strict):
-    """One message; the last five fields are what clients send back from earlier answers."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Items[ContentPart] | None = None
-    name: str | None = None
-    tool_calls: Items[ToolCall] | None = None
-    tool_call_id: str | None = None
-    reasoning_content: str | None = None
-    refusal: str | None = None
-    annotations: Items[JsonValue] | None = None
-    cache_control: JsonValue = None
-    audio: None = None
-    function_call: None = None
-
-
-class FunctionSpec(Strict):
-    """A function that the model may call."""
-
-    name: Name
-    description: str | None = None
-    parameters: JsonObject | None = None
-    strict: bool | None = None
-
-
-class Tool(Strict):
-    """A tool; functions are the only kind."""
-
-    type: Literal["function"]
-    function: FunctionSpec
-    cache_control: JsonValue = None
 
 
 class FunctionName(Strict):

@@ -21,13 +21,7 @@ def router() -> APIRouter:
     """The route of the page; it needs no key, and asks for one where the APIs do."""
     routes = APIRouter()
     page = _PAGE.read_text(encoding="utf-8")
-    headers = {
-        "content-security-policy": policy(page),
-        "cache-control": "no-cache",
-        "cross-origin-opener-policy": "same-origin",
-        "referrer-policy": "no-referrer",
-        "x-content-type-options": "nosniff",
-    }
+    headers = headers_of(page)
 
     async def show(request: Request) -> Response:
         """The page, as it is."""
@@ -37,11 +31,26 @@ def router() -> APIRouter:
     return routes
 
 
+def headers_of(page: str) -> dict[str, str]:
+    """What a browser is told beside a page: to run nothing that is not its own.
+
+    Args:
+        page: see `policy`.
+    """
+    return {
+        "content-security-policy": policy(page),
+        "cache-control": "no-cache",
+        "cross-origin-opener-policy": "same-origin",
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+    }
+
+
 def policy(page: str) -> str:
     """The Content-Security-Policy of a page: its own inline script and style, and this server.
 
     Args:
-        page: HTML with one `<style>` and one `<script>`, both without attributes.
+        page: HTML with at most one `<style>` and one `<script>`, both without attributes.
     """
     rules = {
         "default-src": "'none'",
@@ -59,5 +68,7 @@ def policy(page: str) -> str:
 def _hash(page: str, tag: str) -> str:
     """The inline content of a tag, as the policy names it."""
     contents = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
-    assert len(contents) == 1, f"the page has {len(contents)} <{tag}>, not one"
+    assert len(contents) <= 1, f"the page has {len(contents)} <{tag}>, not one"
+    if not contents:
+        return "'none'"
     return f"'sha256-{b64encode(sha256(contents[0].encode()).digest()).decode()}'"

@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from firstword.errors import ConfigError
+from firstword.errors import ConfigError, GrammarError
+from firstword.text.json_schema import check_schema
 from firstword.text.tools.spec import NamedTool, ToolChoice, ToolSpec
 
 _COMBINATIONS = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties", "unevaluatedProperties")
@@ -59,6 +60,7 @@ def call_grammar(
 
     Raises:
         ConfigError: there is no tool, or none of the chosen name.
+        GrammarError: the schema of one cannot be enforced; its pointer begins with the tool's.
     """
     chosen = _chosen(tools, choice)
     more = f" ({_literal(layout.between)} call)*" if parallel else ""
@@ -92,7 +94,12 @@ def _call_rules(layout: CallLayout, index: int, tool: ToolSpec) -> list[str]:
         _literal(closing),
         layout.control_after,
     ]
-    schema = json.dumps(arguments_schema(tool.parameters), ensure_ascii=False)
+    arguments = arguments_schema(tool.parameters)
+    try:
+        check_schema(arguments)
+    except GrammarError as error:
+        raise GrammarError(error.problem, tool.pointer + error.pointer) from None
+    schema = json.dumps(arguments, ensure_ascii=False)
     # The schema stands as the root of its own, so that its "#/..." references hold.
     return [f"call_{index}: {' '.join(filter(None, parts))}", f"args_{index}: %json {schema}"]
 

@@ -22,11 +22,14 @@ class ToolSpec:
         name: of the function.
         description: what it does, for the model to read.
         parameters: JSON schema of its arguments, an object; empty for a tool without any.
+        pointer: where the schema stands in what brought it, as a JSON pointer (RFC 6901), for who
+            reads of an error in it.
     """
 
     name: str
     description: str = ""
     parameters: Mapping[str, object] = field(default_factory=dict, hash=False)
+    pointer: str = field(default="", compare=False)
 
     def for_template(self) -> dict[str, object]:
         """The tool as chat templates read it."""

@@ -1,16 +1,22 @@
-"""A conversation of the API as chat templates read it: contents are text, arguments are mappings.
+"""A conversation in the OpenAI API's form as chat templates read it, with its tools and variables.
 
 Not here: the types of the fields (schema), the templates (text.chat_template).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic_core import from_json
 
 from firstword.server.errors import RequestError, UnsupportedFieldError
-from firstword.server.openai.schema import ContentPart, Message, ToolCall
+from firstword.server.schema import ContentPart, Message, Tool, ToolCall
+from firstword.text.tools.spec import ToolSpec
+
+RESERVED_VARIABLES = frozenset(
+    {"messages", "tools", "prompt", "tokenizer", "self", "parse_special", "bos_token", "eos_token"}
+)
+"""Variables of a template that are not for clients to set."""
 
 
 def normalize(messages: Sequence[Message]) -> list[dict[str, object]]:
@@ -30,6 +36,40 @@ def normalize(messages: Sequence[Message]) -> list[dict[str, object]]:
     return [
         _message(message, f"messages[{index}]", names) for index, message in enumerate(messages)
     ]
+
+
+def tool_specs(tools: Sequence[Tool]) -> tuple[ToolSpec, ...]:
+    """The functions that the model may call, in order.
+
+    Raises:
+        RequestError: two have one name; names the second.
+    """
+    specs: dict[str, ToolSpec] = {}
+    for index, tool in enumerate(tools):
+        function = tool.function
+        if function.name in specs:
+            param = f"tools[{index}].function.name"
+            raise RequestError(f"{param} is {function.name!r}, as one before it: rename it", param)
+        specs[function.name] = ToolSpec(
+            name=function.name,
+            description=function.description or "",
+            parameters=function.parameters or {"type": "object", "properties": {}},
+            pointer=f"/tools/{index}/function/parameters",
+        )
+    return tuple(specs.values())
+
+
+def template_variables(given: Mapping[str, object] | None) -> dict[str, object]:
+    """`chat_template_kwargs` as variables of the template.
+
+    Raises:
+        RequestError: one of them is not for requests to set.
+    """
+    for name in given or ():
+        if name in RESERVED_VARIABLES or not name.isidentifier():
+            param = "chat_template_kwargs"
+            raise RequestError(f"{param} sets {name!r}, which is not for requests to set", param)
+    return dict(given or {})
 
 
 def _message(message: Message, where: str, names: dict[str, str]) -> dict[str, object]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from firstword.server.errors import RequestError
-from firstword.server.openai.messages import normalize
-from firstword.server.openai.schema import Message
+from firstword.server.messages import normalize, template_variables, tool_specs
+from firstword.server.schema import Message, Tool
 
 
 def normal(*messages: dict[str, Any]) -> list[dict[str, object]]:
@@ -67,3 +67,24 @@ def test_what_a_role_needs_is_named(message: dict[str, Any], param: str) -> None
     with pytest.raises(RequestError) as caught:
         normal(message)
     assert caught.value.param == param
+
+
+def test_tools_are_told_where_their_schemas_stand() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    given = [{"name": "add", "description": "Adds.", "parameters": schema}, {"name": "now"}]
+    tools = [Tool.model_validate({"type": "function", "function": one}) for one in given]
+    add, now = tool_specs(tools)
+    assert (add.description, add.parameters) == ("Adds.", schema)
+    assert add.pointer == "/tools/0/function/parameters"
+    assert now.parameters == {"type": "object", "properties": {}}
+    with pytest.raises(RequestError, match="rename it") as caught:
+        tool_specs([*tools, tools[0]])
+    assert caught.value.param == "tools[2].function.name"
+
+
+def test_variables_of_the_template() -> None:
+    assert template_variables(None) == {}
+    assert template_variables({"enable_thinking": False}) == {"enable_thinking": False}
+    for name in ("messages", "not a name"):
+        with pytest.raises(RequestError, match="not for requests to set"):
+            template_variables({name: 1})

@@ -1,0 +1,1 @@
+"""What a server lives through: no memory left, clients that vanish, signals, long mixed load."""
