@@ -11,6 +11,7 @@ from benchmarks.endurance.report import Report, milliseconds
 from benchmarks.endurance.served import Served, Stream, words
 
 _LIMIT = 0.1
+_PATH = "/v1/completions"  # large files for measurements may have no chat template
 _WORDS = 2500
 _MOMENTS = (0.5, 1.0, 1.7, 2.3, 3.1, 4.0)
 """Seconds after its start at which a prompt is given up."""
@@ -43,7 +44,7 @@ async def cancel(report: Report, model: str) -> None:
 async def _reading(served: Served, index: int, seconds: float) -> Stream:
     """A prompt that has been read for some time."""
     before = (await served.metrics())["num_requests_running"]
-    stream = Stream(served, served.chat(words(_WORDS, index), 4))
+    stream = Stream(served, served.completion(words(_WORDS, index), 4), _PATH)
     await served.seconds_until(lambda metrics: metrics["num_requests_running"] > before)
     await asyncio.sleep(seconds)
     return stream
@@ -57,7 +58,7 @@ async def _busy_seconds(served: Served) -> float:
 
 
 async def _beside_a_neighbour(report: Report, served: Served) -> None:
-    neighbour = Stream(served, served.chat("Tell me a story.", 400))
+    neighbour = Stream(served, served.completion("Tell me a story.", 400), _PATH)
     await neighbour.until_text()
     times, gaps = [], []
     for index, moment in enumerate(_MOMENTS):

@@ -28,7 +28,7 @@ PATIENCE = 120.0
 """Seconds that anything may take before a check is given up."""
 
 POLL_SECONDS = 0.002
-_TEXT = re.compile(r'"content":"[^"]')
+_TEXT = re.compile(r'"(?:content|text)":"[^"]')
 _SAMPLE = re.compile(r"^firstword:(\w+)(?:\{.*\})? (\S+)$", re.MULTILINE)
 
 
@@ -201,9 +201,14 @@ class Served:
         common = {"model": self.model, "messages": [message], "max_tokens": max_tokens}
         return {**common, "ignore_eos": True, **fields}
 
+    def completion(self, prompt: str, max_tokens: int) -> dict[str, object]:
+        """The body of a completion that runs to its full length; it needs no chat template."""
+        common = {"model": self.model, "prompt": prompt, "max_tokens": max_tokens}
+        return {**common, "ignore_eos": True}
+
 
 class Stream:
-    """A streamed chat that runs as a task, so that it can be looked at, or cut off.
+    """A streamed answer that runs as a task, so that it can be looked at, or cut off.
 
     Args:
         served: the server.
