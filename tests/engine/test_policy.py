@@ -109,7 +109,7 @@ def test_a_chunk_ends_at_a_checkpoint() -> None:
 
 def test_a_step_is_stretched_by_those_who_wait_within_bounds() -> None:
     assert stretch(8, 1) == LEAST_STRETCH
-    assert stretch(1, 2) == 1 + 2 * (LEAST_STRETCH - 1)
+    assert stretch(4, 5) == 1 + 5 / 4 * (LEAST_STRETCH - 1)
     assert stretch(1, 100) == MOST_STRETCH
 
 

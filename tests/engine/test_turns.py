@@ -12,6 +12,7 @@ from statistics import median
 
 import pytest
 
+from firstword.engine.policy import LEAST_STRETCH
 from firstword.engine.request import Request
 from firstword.engine.step import StepTime
 from tests.fakes import Driver
@@ -127,7 +128,8 @@ def test_p05_a_long_prompt_beside_eight_chats_delays_neither_much() -> None:
     start, end = 2.0, it.times["long"][0]
     usual, gaps = before.gaps(chats, 2.0, 6.0), it.gaps(chats, start, end)
     assert len(gaps) > 1000
-    assert percentile(gaps, 0.95) < 2 * percentile(usual, 0.95)
+    # Here every row costs the same; on a machine those of the chats and of the prompt share passes.
+    assert percentile(gaps, 0.95) < 1.05 * LEAST_STRETCH * percentile(usual, 0.95)
     assert gaps[-1] < 4 * usual[-1]
     assert it.ttft("long") < 3 * ttft_alone(4000)
 
