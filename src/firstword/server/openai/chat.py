@@ -11,18 +11,15 @@ from contextlib import aclosing
 from starlette.requests import Request
 from starlette.responses import Response
 
-from firstword.errors import ConfigError
 from firstword.server.auth import caller_of
-from firstword.server.bodies import read_json, validate
 from firstword.server.chat import ChatRequest, ChatService, Done
 from firstword.server.disconnect import unless_gone
 from firstword.server.errors import RequestError, UnsupportedFieldError
-from firstword.server.fields import drop_unsupported
 from firstword.server.messages import normalize, template_variables, tool_specs
 from firstword.server.openai.chat_answer import ChatAnswer, ChatChunks
 from firstword.server.openai.envelope import Envelope, resolved_fields
 from firstword.server.openai.exchange import (
-    refuse,
+    answered,
     stream_form,
     stream_response,
     whole_response,
@@ -46,13 +43,8 @@ class ChatEndpoint:
 
     async def create(self, request: Request) -> Response:
         """Model response for a conversation, whole or streamed."""
-        given = drop_unsupported(await read_json(request), CHAT_FIELDS)
-        body = validate(ChatBody, given)
-        self._service.check_model(body.model)
-        try:
-            return await self._answer(request, body)
-        except ConfigError as error:
-            return refuse(error, body)
+        kind = (ChatBody, CHAT_FIELDS)
+        return await answered(request, self._service, kind, self._answer)
 
     async def _answer(self, request: Request, body: ChatBody) -> Response:
         kinds = ("chatcmpl", "chat.completion", "chat.completion.chunk")

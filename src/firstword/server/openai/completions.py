@@ -12,16 +12,13 @@ from contextlib import aclosing
 from starlette.requests import Request
 from starlette.responses import Response
 
-from firstword.errors import ConfigError
 from firstword.server.auth import caller_of
-from firstword.server.bodies import read_json, validate
 from firstword.server.chat import ChatEvent, ChatService, Done, TextRequest
 from firstword.server.disconnect import unless_gone
-from firstword.server.fields import drop_unsupported
 from firstword.server.openai.completion_answer import CompletionAnswer, CompletionChunks
 from firstword.server.openai.envelope import Envelope, resolved_fields
 from firstword.server.openai.exchange import (
-    refuse,
+    answered,
     stream_form,
     stream_response,
     whole_response,
@@ -46,13 +43,8 @@ class CompletionEndpoint:
 
     async def create(self, request: Request) -> Response:
         """Continuation of a raw prompt, or of several, whole or streamed."""
-        given = drop_unsupported(await read_json(request), COMPLETION_FIELDS)
-        body = validate(CompletionBody, given)
-        self._service.check_model(body.model)
-        try:
-            return await self._answer(request, body)
-        except ConfigError as error:
-            return refuse(error, body)
+        kind = (CompletionBody, COMPLETION_FIELDS)
+        return await answered(request, self._service, kind, self._answer)
 
     async def _answer(self, request: Request, body: CompletionBody) -> Response:
         service, kind = self._service, "text_completion"

@@ -5,18 +5,48 @@ Not here: what either of them answers (chat, completions).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from typing import TypeVar
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from firstword.errors import ConfigError
 from firstword.server import sse
+from firstword.server.bodies import read_json, validate
+from firstword.server.chat import ChatService
 from firstword.server.errors import log_internal, openai_response, report
+from firstword.server.fields import Field, drop_unsupported
 from firstword.server.openai.envelope import StreamForm
 from firstword.server.openai.params import field_of
 from firstword.server.openai.schema import SharedBody
 from firstword.server.responses import json_bytes
+
+Body = TypeVar("Body", bound=SharedBody)
+
+
+async def answered(
+    request: Request,
+    service: ChatService,
+    kind: tuple[type[Body], tuple[Field, ...]],
+    answer: Callable[[Request, Body], Awaitable[Response]],
+) -> Response:
+    """Read a body, check it, and answer it; what it asks for in vain is refused by its field.
+
+    Args:
+        request: with the body.
+        service: knows the model's name.
+        kind: of the body, and the table of its fields.
+        answer: makes the answer.
+    """
+    body_type, fields = kind
+    body = validate(body_type, drop_unsupported(await read_json(request), fields))
+    service.check_model(body.model)
+    try:
+        return await answer(request, body)
+    except ConfigError as error:
+        return refuse(error, body)
 
 
 def stream_form(body: SharedBody) -> StreamForm:
