@@ -11,6 +11,7 @@ import firstword
 
 PUBLIC = [
     "LLM",
+    "AsyncLLM",
     "CapacityError",
     "ChatTemplateError",
     "CheckpointError",

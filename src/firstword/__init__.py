@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from firstword.async_llm import AsyncLLM
     from firstword.engine.outputs import CompletionOutput, RequestOutput
     from firstword.errors import (
         CapacityError,
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 _ERRORS = "firstword.errors"
 _HOME = {
     "LLM": "firstword.llm",
+    "AsyncLLM": "firstword.async_llm",
     "SamplingParams": "firstword.sampling.params",
     "Grammar": "firstword.sampling.params",
     "RequestOutput": "firstword.engine.outputs",
@@ -54,6 +56,7 @@ _HOME = {
 
 __all__ = [
     "LLM",
+    "AsyncLLM",
     "CapacityError",
     "ChatTemplateError",
     "CheckpointError",
