@@ -16,6 +16,7 @@ NOTHING_TO_TEST = {
     "engine/messages.py": "plain values; the tests of the loop and of AsyncLLM send all",
     "engine/model.py": "plain values; the tests of who reads them use all",
     "engine/stats.py": "plain values; the engine's tests read them",
+    "kvcache/tier.py": "what a tier promises; the tests of the disk tier hold it to that",
     "ops/protocol.py": "what backends promise; every backend's tests hold it to that",
     "sampling/constraint.py": "what a grammar promises; the tests of text.grammar hold it to that",
     "trace/events.py": "plain values; the tests of who emits and who reads them use all",

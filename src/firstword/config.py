@@ -282,6 +282,8 @@ class EngineConfig:
             sized from the machine.
         kv_memory_bytes: bytes of the KV pool; None: what is left of `memory_bytes`.
         kv_dtype: type of the stored keys and values.
+        kv_disk_bytes: bytes of KV blocks kept on the disk, for all models together; 0 keeps none;
+            None: FIRSTWORD_KV_DISK, else the smaller of 10 GB and a tenth of the free disk.
         enable_kv_cache: False recomputes every position at every step, to show what a cache saves.
         enable_prefix_caching: share and reuse blocks between requests.
         enable_panel_cache: keep prepared weights on the disk, for a faster start next time.
@@ -299,6 +301,7 @@ class EngineConfig:
     memory_bytes: int | None = None
     kv_memory_bytes: int | None = None
     kv_dtype: KVDtype = "float16"
+    kv_disk_bytes: int | None = None
     enable_kv_cache: bool = True
     enable_prefix_caching: bool = True
     enable_panel_cache: bool = True
@@ -314,6 +317,10 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1, or None")
+        if self.kv_disk_bytes is not None and self.kv_disk_bytes < 0:
+            raise ConfigError(
+                f"kv_disk_bytes is {self.kv_disk_bytes}: it must be 0 or more, or None"
+            )
         if self.kv_dtype not in get_args(KVDtype):
             raise ConfigError(
                 f"kv_dtype is {self.kv_dtype!r}: it must be one of {', '.join(get_args(KVDtype))}"

@@ -55,6 +55,8 @@ class RequestAccount:
             num_preemptions=sum(s.num_preemptions for s in sequences),
             kv_bytes=sum(kv_bytes(kv, s.num_positions) for s in sequences),
             queue_seconds=None if self.started is None else self.started - arrival,
+            sources=sequences[0].sources,
+            miss=sequences[0].miss,
         )
 
 

@@ -13,6 +13,7 @@ from firstword.engine.request import Sequence, SequenceStatus
 from firstword.engine.shares import KeyShares
 from firstword.engine.step import Preemption, ScheduledSequence, SchedulerOutput, load_of
 from firstword.kvcache.prefix_cache import PrefixHit
+from firstword.kvcache.sources import PromptSources
 
 
 @dataclass
@@ -59,7 +60,7 @@ class StepDraft:
         self.prefix_hits.append((sequence, hit))
         sequence.num_computed_tokens = start
         if sequence.status is SequenceStatus.WAITING and sequence.num_output_tokens == 0:
-            sequence.num_cached_tokens = start
+            sequence.sources = PromptSources(memory=start)
         return True
 
     def output(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from firstword.batch import Candidate
 from firstword.errors import FirstwordError
+from firstword.kvcache.sources import CacheMiss, PromptSources
 
 
 class SequenceOutput(NamedTuple):
@@ -49,6 +50,8 @@ class RequestMetrics:
         num_preemptions: how often one of its sequences was preempted.
         kv_bytes: bytes of keys and values at the end, over all samples.
         queue_seconds: from arrival to the first step it took part in; None if there was none.
+        sources: where the reused tokens came from.
+        miss: why no more were reused, where there was more to be had.
     """
 
     ttft: float | None
@@ -58,6 +61,8 @@ class RequestMetrics:
     num_preemptions: int
     kv_bytes: int
     queue_seconds: float | None = None
+    sources: PromptSources = field(default_factory=PromptSources)
+    miss: CacheMiss | None = None
 
     @property
     def prefill_seconds(self) -> float | None:

@@ -72,6 +72,7 @@ class Preparation:
             key=options.key,
             salt=options.salt,
             arrival_time=self.clock() if options.arrival is None else options.arrival,
+            store=options.store,
         )
         self.manager.name_blocks(request.sequences[0])
         return Prepared(request, params, self._sampling(request, params))

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Literal
 
 from firstword.errors import ConfigError
+from firstword.kvcache.sources import CacheMiss, PromptSources
 
 FinishReason = Literal["stop", "length", "abort"]
 
@@ -35,12 +36,14 @@ class RequestOptions:
         key: whose request it is, for fair preemption.
         salt: requests of different salts share no cached blocks.
         arrival: when it came, on the engine's clock; None for now.
+        store: its blocks may be kept on the disk.
     """
 
     priority: int = 0
     key: str = ""
     salt: str = ""
     arrival: float | None = None
+    store: bool = True
 
 
 @dataclass(eq=False)
@@ -58,6 +61,7 @@ class Request:
         key: whose request it is; the pool is shared fairly between keys.
         salt: blocks are shared only with requests of the same salt.
         arrival_time: seconds on the scheduler's clock.
+        store: its blocks may be kept on the disk.
     """
 
     request_id: str
@@ -70,6 +74,7 @@ class Request:
     key: str = ""
     salt: str = ""
     arrival_time: float = 0.0
+    store: bool = True
     sequences: tuple[Sequence, ...] = field(init=False, repr=False)
     arrival_number: int = field(default=0, init=False)  # given by the scheduler, breaks ties
 
@@ -112,7 +117,8 @@ class Sequence:
     token_ids: list[int] = field(init=False, repr=False)
     status: SequenceStatus = field(default=SequenceStatus.WAITING, init=False)
     num_computed_tokens: int = field(default=0, init=False)
-    num_cached_tokens: int = field(default=0, init=False)  # from the prefix cache, when first run
+    sources: PromptSources = field(default_factory=PromptSources, init=False)  # when first run
+    miss: CacheMiss | None = field(default=None, init=False)  # what the cache lacked then, and why
     num_preemptions: int = field(default=0, init=False)
     protected_until: int = field(default=0, init=False)  # a number of output tokens
     finish_reason: FinishReason | None = field(default=None, init=False)
@@ -139,6 +145,11 @@ class Sequence:
     def num_tokens(self) -> int:
         """Tokens of prompt and output."""
         return len(self.token_ids)
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """Tokens of the prompt that were not computed, when it first ran."""
+        return self.sources.num_cached
 
     @property
     def num_output_tokens(self) -> int:

@@ -1,0 +1,55 @@
+"""Where the keys and values of a prompt came from, and why the rest had to be computed: values.
+
+Not here: how a prefix is found (prefix_cache) and how a cause is found out (misses).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+MissCause = Literal["different_text", "too_short", "evicted", "expired", "other_settings"]
+
+
+class PromptSources(NamedTuple):
+    """Tokens of a prompt that were not computed for it, by where their keys and values came from.
+
+    Args:
+        memory: blocks that were in the pool when its turn came.
+        disk: blocks that were loaded for it.
+        neighbour: blocks that it waited for while another request computed them.
+    """
+
+    memory: int = 0
+    disk: int = 0
+    neighbour: int = 0
+
+    @property
+    def num_cached(self) -> int:
+        """All of them; the rest of the prompt was computed."""
+        return self.memory + self.disk + self.neighbour
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMiss:
+    """Why a prompt was not reused further than it was.
+
+    There is none where everything like it was reused: a prompt that goes on where an earlier text
+    ends has missed nothing.
+
+    Args:
+        cause: "different_text": the nearest cached text goes on differently; "too_short": what is
+            shared beyond is less than can be reused, or than is worth loading; "evicted": it was
+            kept, and gave way to other text; "expired": it was kept on the disk, unused, for
+            longer than the limit; "other_settings": the same text is kept, of another model or
+            with other settings.
+        position: the first token that was not reused for this cause.
+        token_ids: of the prompt from there on, a few.
+        cached_token_ids: what the nearest cached text has in their place; empty where the cause
+            is another, or where it may be somebody else's text.
+    """
+
+    cause: MissCause
+    position: int
+    token_ids: tuple[int, ...] = ()
+    cached_token_ids: tuple[int, ...] = ()
