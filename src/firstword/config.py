@@ -261,7 +261,18 @@ def _layer_types(values: dict[str, Any], hf: Mapping[str, Any]) -> tuple[LayerTy
     return tuple("full_attention" if i < num_full else "sliding_attention" for i in range(layers))
 
 
-_POSITIVE_OR_NONE = ("max_queued_requests", "max_queued_tokens", "memory_bytes", "kv_memory_bytes")
+_LEAST = {
+    "max_num_seqs": 1,
+    "max_num_batched_tokens": 1,
+    "max_queued_requests": 1,
+    "max_queued_tokens": 1,
+    "memory_bytes": 1,
+    "kv_memory_bytes": 1,
+    "kv_disk_bytes": 0,
+    "num_top_logprobs": 0,
+    "max_model_len": 2,
+}
+"""The least that each number may be; None, where it is allowed, leaves it to the engine."""
 
 
 @dataclass(frozen=True)
@@ -310,27 +321,16 @@ class EngineConfig:
     debug: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "max_num_batched_tokens"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
-        for name in _POSITIVE_OR_NONE:
+        for name, least in _LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}: it must be at least 1, or None")
-        if self.kv_disk_bytes is not None and self.kv_disk_bytes < 0:
-            raise ConfigError(
-                f"kv_disk_bytes is {self.kv_disk_bytes}: it must be 0 or more, or None"
-            )
+            if value is not None and value < least:
+                raise ConfigError(f"{name} is {value}: it must be at least {least}")
         if self.kv_dtype not in get_args(KVDtype):
             raise ConfigError(
                 f"kv_dtype is {self.kv_dtype!r}: it must be one of {', '.join(get_args(KVDtype))}"
             )
         if self.seed is not None and not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}: it must be from 0 to 2**64 - 1, or None")
-        if self.num_top_logprobs < 0:
-            raise ConfigError(f"num_top_logprobs is {self.num_top_logprobs}: it must be 0 or more")
-        if self.max_model_len is not None and self.max_model_len < 2:
-            raise ConfigError(f"max_model_len is {self.max_model_len}: it must be at least 2")
         if self.step_time_budget_ms is not None and not self.step_time_budget_ms > 0:
             raise ConfigError(
                 f"step_time_budget_ms is {self.step_time_budget_ms}: it must be above 0, or None"
