@@ -13,7 +13,7 @@ from firstword.engine.request import Sequence, SequenceStatus
 from firstword.engine.shares import KeyShares
 from firstword.engine.step import Preemption, ScheduledSequence, SchedulerOutput, load_of
 from firstword.kvcache.prefix_cache import PrefixHit
-from firstword.kvcache.sources import PromptSources
+from firstword.kvcache.sources import split_by_source
 
 
 @dataclass
@@ -60,7 +60,7 @@ class StepDraft:
         self.prefix_hits.append((sequence, hit))
         sequence.num_computed_tokens = start
         if sequence.status is SequenceStatus.WAITING and sequence.num_output_tokens == 0:
-            sequence.sources = PromptSources(memory=start)
+            sequence.sources = split_by_source(start, sequence.waits)
         return True
 
     def output(
