@@ -26,7 +26,9 @@ from functools import cached_property
 from firstword.errors import CapacityError
 from firstword.kvcache.block_pool import NO_BLOCK, BlockPool
 from firstword.kvcache.in_flight import InFlightBlocks
+from firstword.kvcache.misses import MissFinder
 from firstword.kvcache.prefix_cache import PrefixCache, PrefixHit, TokenSequence
+from firstword.kvcache.sources import CacheMiss
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
 
 
@@ -78,6 +80,9 @@ class KVCacheManager:
         num_blocks: pages in the pool.
         enable_prefix_caching: keep the content of blocks and reuse it.
         extra_key: whatever else determines keys and values: model fingerprint, adapter.
+
+    Attributes:
+        misses: explains what was not reused; it is told of the store below the pool.
     """
 
     def __init__(
@@ -92,6 +97,7 @@ class KVCacheManager:
         self.pool = BlockPool(num_blocks)
         self.enable_prefix_caching = enable_prefix_caching
         self._prefix_cache = PrefixCache(spec, self.pool, extra_key)
+        self.misses = MissFinder(spec, self.pool, self._prefix_cache)
         self._in_flight = InFlightBlocks()
         self._held: dict[TokenSequence, _Held] = {}
         self._copies: list[BlockCopy] = []
@@ -124,6 +130,12 @@ class KVCacheManager:
     def match_prefix(self, sequence: TokenSequence) -> PrefixHit:
         """Find the longest cached prefix of a sequence, one token short of it; nothing changes."""
         return self._prefix_cache.match(sequence) if self.enable_prefix_caching else PrefixHit()
+
+    def explain_miss(self, sequence: TokenSequence, hit: PrefixHit) -> CacheMiss | None:
+        """Find out why a sequence that is about to start reuses no more than `hit`; see misses."""
+        if not self.enable_prefix_caching:
+            return None
+        return self.misses.find(sequence, hit, self._held)
 
     def awaited_block(self, sequence: TokenSequence) -> bytes | None:
         """Name the last block beyond what is cached that another sequence computes, None for none.
