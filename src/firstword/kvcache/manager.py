@@ -26,7 +26,9 @@ from firstword.errors import CapacityError
 from firstword.kvcache.block_pool import NO_BLOCK, BlockPool
 from firstword.kvcache.exchange import Exchange
 from firstword.kvcache.in_flight import Author, InFlightBlocks
+from firstword.kvcache.misses import MissFinder
 from firstword.kvcache.prefix_cache import PrefixCache, PrefixHit, TokenSequence
+from firstword.kvcache.sources import CacheMiss
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
 from firstword.kvcache.tables import BlockCopy, BlockTable, Holding
 from firstword.kvcache.tier import BlockTier
@@ -62,8 +64,10 @@ class KVCacheManager:
         self._in_flight = InFlightBlocks()
         self._held: dict[TokenSequence, Holding] = {}
         self._copies: list[BlockCopy] = []
+        tier = tier if enable_prefix_caching and not self.has_states else None
+        self.misses = MissFinder(spec, self.pool, self._prefix_cache, tier)
         self.exchange: Exchange | None = None
-        if tier is not None and enable_prefix_caching and not self.has_states:
+        if tier is not None:
             self.exchange = Exchange(spec, self.pool, self._prefix_cache, self._in_flight, tier)
 
     @property
@@ -94,6 +98,12 @@ class KVCacheManager:
     def match_prefix(self, sequence: TokenSequence) -> PrefixHit:
         """Find the longest cached prefix of a sequence, one token short of it; nothing changes."""
         return self._prefix_cache.match(sequence) if self.enable_prefix_caching else PrefixHit()
+
+    def explain_miss(self, sequence: TokenSequence, hit: PrefixHit) -> CacheMiss | None:
+        """Find out why a sequence that is about to start reuses no more than `hit`; see misses."""
+        if not self.enable_prefix_caching:
+            return None
+        return self.misses.find(sequence, hit, self._held)
 
     def awaited_block(self, sequence: TokenSequence) -> tuple[bytes, int] | None:
         """Name the last block beyond what is cached that another computes, or a load brings.

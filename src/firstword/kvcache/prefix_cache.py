@@ -151,7 +151,7 @@ class PrefixCache:
         self._pool.cache(block, BlockContent(group, parent, tokens, None))
 
     def block_keys(self, sequence: TokenSequence, first: int, end: int) -> list[bytes]:
-        """Names of the full blocks `first` .. `end` - 1 of a sequence."""
+        """Names of the full blocks `first` .. `end` - 1 of a sequence; block -1 is the root."""
         if end <= first:
             return []
         self.key(sequence, end - 1)

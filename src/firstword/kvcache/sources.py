@@ -65,6 +65,7 @@ class CacheMiss:
             longer than the limit; "other_settings": the same text is kept, of another model or
             with other settings.
         position: the first token that was not reused for this cause.
+        num_tokens: how many from there on were computed for it.
         token_ids: of the prompt from there on, a few.
         cached_token_ids: what the nearest cached text has in their place; empty where the cause
             is another, or where it may be somebody else's text.
@@ -72,5 +73,6 @@ class CacheMiss:
 
     cause: MissCause
     position: int
+    num_tokens: int
     token_ids: tuple[int, ...] = ()
     cached_token_ids: tuple[int, ...] = ()
