@@ -5,6 +5,8 @@ Used by every shell (`LLM`, `AsyncLLM`, the engine's own process). Not here: req
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -37,6 +39,7 @@ from firstword.trace import events
 from firstword.trace.recorder import Recorder
 from firstword.weights.catalogue import DEFAULT_MODEL, resolve
 from firstword.weights.checkpoint import Checkpoint, open_checkpoint
+from firstword.weights.store import default_home
 
 
 @dataclass(frozen=True)
@@ -256,11 +259,19 @@ def _open_tier(identity: StoreIdentity, pages: Pages, config: EngineConfig) -> D
     if not (config.enable_kv_cache and config.enable_prefix_caching):
         return None
     home = default_home() / "kv"
-    max_bytes = kv_disk_bytes(config, home)
+    max_bytes = _default_disk_bytes(home) if config.kv_disk_bytes is None else config.kv_disk_bytes
     if max_bytes == 0:
         return None
     sizes = PageSizes(identity.page_bytes, max(identity.page_bytes))
     return DiskTier(DiskStore(home, identity, max_bytes), pages, sizes)
+
+
+def _default_disk_bytes(home: Path) -> int:
+    """What KV blocks may take of the disk where nothing is said of it."""
+    if os.environ.get("FIRSTWORD_KV_DISK"):
+        return int(os.environ["FIRSTWORD_KV_DISK"])
+    folder = next((f for f in (home, *home.parents) if f.exists()), Path("/"))
+    return min(10 * 10**9, shutil.disk_usage(folder).free // 10)
 
 
 def _engine_model(file: ModelFile, bound: _Bound, identity: StoreIdentity) -> EngineModel:

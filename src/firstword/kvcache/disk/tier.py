@@ -18,7 +18,6 @@ from typing import Protocol
 
 from firstword.kvcache.disk.record import StoredBlock
 from firstword.kvcache.disk.store import DiskStore
-
 from firstword.kvcache.tier import BlockName, BlockRead, Departure, FinishedLoad
 
 _log = logging.getLogger("firstword.kvcache")
