@@ -13,7 +13,7 @@ from firstword.engine.request import Sequence, SequenceStatus
 from firstword.engine.shares import KeyShares
 from firstword.engine.step import Preemption, ScheduledSequence, SchedulerOutput, load_of
 from firstword.kvcache.prefix_cache import PrefixHit
-from firstword.kvcache.sources import CacheMiss, PromptSources
+from firstword.kvcache.sources import CacheMiss, split_by_source
 
 
 @dataclass
@@ -65,7 +65,7 @@ class StepDraft:
         self.prefix_hits.append((sequence, hit))
         sequence.num_computed_tokens = start
         if is_new:
-            sequence.sources, sequence.miss = PromptSources(memory=start), miss
+            sequence.sources, sequence.miss = split_by_source(start, sequence.waits), miss
         return True
 
     def _miss(self, sequence: Sequence, hit: PrefixHit) -> CacheMiss | None:

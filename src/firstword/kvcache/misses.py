@@ -32,13 +32,17 @@ class MissFinder:
         spec: the groups.
         pool: what is cached, and what was evicted.
         prefix_cache: names the blocks of a sequence.
-
-    Attributes:
         below: the store below the pool; None where there is none.
     """
 
-    def __init__(self, spec: KVCacheSpec, pool: BlockPool, prefix_cache: PrefixCache) -> None:
-        self.below: BlockIndex | None = None
+    def __init__(
+        self,
+        spec: KVCacheSpec,
+        pool: BlockPool,
+        prefix_cache: PrefixCache,
+        below: BlockIndex | None = None,
+    ) -> None:
+        self.below = below
         self._block_size = spec.block_size
         self._pool, self._prefix_cache = pool, prefix_cache
         paged = {i: group for i, group in enumerate(spec.groups) if group.kind != "state"}

@@ -5,6 +5,7 @@ Not here: how a prefix is found (prefix_cache) and how a cause is found out (mis
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -32,6 +33,26 @@ class PromptSources(NamedTuple):
     def plus(self, other: PromptSources) -> PromptSources:
         """Those of two prompts together."""
         return PromptSources(*map(sum, zip(self, other, strict=True)))
+
+
+Wait = tuple[int, Literal["disk", "neighbour"]]
+"""A sequence waited for what follows on so many tokens: to be loaded, or computed by another."""
+
+
+def split_by_source(num_cached: int, waits: Sequence[Wait]) -> PromptSources:
+    """Say where the tokens came from that a sequence found when it started.
+
+    Args:
+        num_cached: how many they are.
+        waits: what it had waited for, in the order of time. What was there before the first is
+            from memory, and each brought what was there more at the next one, or in the end.
+    """
+    counts = {"memory": 0, "disk": 0, "neighbour": 0}
+    borders = [*(min(position, num_cached) for position, _ in waits), num_cached]
+    counts["memory"] = borders[0]
+    for (_, source), start, end in zip(waits, borders, borders[1:], strict=False):
+        counts[source] += end - start
+    return PromptSources(**counts)
 
 
 @dataclass(frozen=True, slots=True)
