@@ -186,5 +186,5 @@ def test_sizes(text: str, num_bytes: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "G", "-1G", "2X", "1,5G", "1e9", "nan", "٣", "9" * 400])
 def test_sizes_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="memory is .* 800M"):
+    with pytest.raises(ConfigError, match=r"memory is .* 800M"):
         parse_size(text, "memory")
