@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from firstword.cli import options
 from firstword.cli.run import load_model
-from firstword.cli.terminal import StatusLine, note, stats_line, write_answer
+from firstword.cli.terminal import StatusLine, note, note_stats, write_answer
 from firstword.errors import ChatTemplateError, FirstwordError
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _loop(conversation: Conversation, status: StatusLine, stats: bool) -> None:
             continue
         write_answer("\n")
         if stats and output is not None:
-            note(stats_line(output))
+            note_stats(output)
 
 
 def _read_line(interactive: bool) -> str | None:

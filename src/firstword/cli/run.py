@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from firstword.cli import options
-from firstword.cli.terminal import PromptProgress, StatusLine, note, stats_line, write_answer
+from firstword.cli.terminal import PromptProgress, StatusLine, note, note_stats, write_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def run(
         output = write_stream(llm.stream(make_prompt(text, system, raw), params), status)
     write_answer("\n")
     if stats and output is not None:
-        note(stats_line(output))
+        note_stats(output)
     if output is None:
         raise typer.Exit(130)
 
