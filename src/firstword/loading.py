@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,9 @@ from firstword.engine.engine import Engine
 from firstword.engine.messages import EngineInfo
 from firstword.engine.model import EngineModel
 from firstword.errors import ConfigError
+from firstword.kvcache.disk.record import StoreIdentity
+from firstword.kvcache.disk.store import DiskStore
+from firstword.kvcache.disk.tier import DiskTier, Pages, PageSizes
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops.cost import Cost, CostOps, planned_batch, step_cost
@@ -124,13 +128,19 @@ def load_model(
     num_threads = thread_count(options.threads)
     file = open_model(model, options.config)
     bound = _bind(file.checkpoint, options, num_threads)
+    runner = bound.binding.new_runner(bound.pool.num_blocks)
+    identity = _kv_identity(file, bound)
+    tier = _open_tier(identity, runner.kv, options.config)
     engine = Engine(
-        bound.binding.new_runner(bound.pool.num_blocks),
-        _engine_model(file, bound),
+        runner,
+        _engine_model(file, bound, identity),
         options.config,
         recorder=recorder,
+        tier=tier,
     )
-    notices = (bound.notice, bound.binding.notice, bound.pool.notice, *file.tokenizer.notices)
+    disk_notice = tier.store.notice if tier is not None else None
+    own = (bound.notice, bound.binding.notice, bound.pool.notice, disk_notice)
+    notices = (*own, *file.tokenizer.notices)
     loaded = LoadedModel(
         file=file,
         engine=engine,
@@ -228,7 +238,32 @@ def _warm_up(binding: Binding, spec: KVCacheSpec) -> None:
     runner.collect(runner.submit(StepInput(batch, (SamplingRow(temperature=0),))))
 
 
-def _engine_model(file: ModelFile, bound: _Bound) -> EngineModel:
+def _kv_identity(file: ModelFile, bound: _Bound) -> StoreIdentity:
+    """What tells keys and values of this model, bound like this, from any others."""
+    spec, dtype = bound.spec, bound.spec.groups[0].k_dtype
+    parts = (file.checkpoint.fingerprint, bound.binding.numbers, repr(spec))
+    return StoreIdentity(
+        digest=blake2b("\n".join(parts).encode(), digest_size=16).digest(),
+        name=file.name,
+        settings=f"{dtype}, {bound.binding.name}",
+        page_bytes=tuple(g.bytes_per_block(spec.block_size) for g in spec.groups),
+        block_size=spec.block_size,
+    )
+
+
+def _open_tier(identity: StoreIdentity, pages: Pages, config: EngineConfig) -> DiskTier | None:
+    """The disk below the pool; None where it is not wanted."""
+    if not (config.enable_kv_cache and config.enable_prefix_caching):
+        return None
+    home = default_home() / "kv"
+    max_bytes = kv_disk_bytes(config, home)
+    if max_bytes == 0:
+        return None
+    sizes = PageSizes(identity.page_bytes, max(identity.page_bytes))
+    return DiskTier(DiskStore(home, identity, max_bytes), pages, sizes)
+
+
+def _engine_model(file: ModelFile, bound: _Bound, identity: StoreIdentity) -> EngineModel:
     @cache  # made when a step's cost is first asked for: not all runs do
     def cost_model() -> Callable[[ForwardBatch], Cost]:
         ops = CostOps()
@@ -243,7 +278,7 @@ def _engine_model(file: ModelFile, bound: _Bound) -> EngineModel:
         vocab_size=file.checkpoint.config.vocab_size,
         max_model_len=bound.pool.max_model_len,
         eos_token_ids=file.tokenizer.eos_ids,
-        fingerprint=file.checkpoint.fingerprint,
+        fingerprint=identity.digest.hex(),
         kv=bound.spec,
         num_blocks=bound.pool.num_blocks,
         cost_of=cost_of,
