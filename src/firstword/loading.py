@@ -5,6 +5,8 @@ Used by every shell (`LLM`, `AsyncLLM`, the engine's own process). Not here: req
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,7 +26,7 @@ from firstword.engine.model import EngineModel
 from firstword.errors import ConfigError
 from firstword.kvcache.disk.record import StoreIdentity
 from firstword.kvcache.disk.store import DiskStore
-from firstword.kvcache.disk.tier import DiskTier, Pages, PageSizes
+from firstword.kvcache.disk.tier import QUEUE_BYTES, DiskTier, Pages, PageSizes
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops.cost import Cost, CostOps, planned_batch, step_cost
@@ -37,6 +39,7 @@ from firstword.trace import events
 from firstword.trace.recorder import Recorder
 from firstword.weights.catalogue import DEFAULT_MODEL, resolve
 from firstword.weights.checkpoint import Checkpoint, open_checkpoint
+from firstword.weights.store import default_home
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def load_model(
     bound = _bind(file.checkpoint, options, num_threads)
     runner = bound.binding.new_runner(bound.pool.num_blocks)
     identity = _kv_identity(file, bound)
-    tier = _open_tier(identity, runner.kv, options.config)
+    tier = _open_tier(identity, runner.kv, bound.disk_bytes)
     engine = Engine(
         runner,
         _engine_model(file, bound, identity),
@@ -193,6 +196,7 @@ class _Bound:
     pool: PoolPlan
     binding: Binding
     notice: str | None
+    disk_bytes: int
 
 
 def _bind(checkpoint: Checkpoint, options: LoadOptions, num_threads: int) -> _Bound:
@@ -204,8 +208,10 @@ def _bind(checkpoint: Checkpoint, options: LoadOptions, num_threads: int) -> _Bo
     binding = bind(checkpoint, spec, config, numerics, num_threads)
     if binding.unpacks_later:
         _warm_up(binding, spec)
-    pool = plan_pool(spec, _pool_request(checkpoint, config, binding.reserved_bytes))
-    return _Bound(spec, pool, binding, notice)
+    disk_bytes = _disk_bytes(config)
+    promised = binding.reserved_bytes + (QUEUE_BYTES if disk_bytes else 0)
+    pool = plan_pool(spec, _pool_request(checkpoint, config, promised))
+    return _Bound(spec, pool, binding, notice, disk_bytes)
 
 
 def _pool_request(checkpoint: Checkpoint, config: EngineConfig, promised: int) -> PoolRequest:
@@ -251,16 +257,33 @@ def _kv_identity(file: ModelFile, bound: _Bound) -> StoreIdentity:
     )
 
 
-def _open_tier(identity: StoreIdentity, pages: Pages, config: EngineConfig) -> DiskTier | None:
-    """The disk below the pool; None where it is not wanted."""
+def _disk_bytes(config: EngineConfig) -> int:
+    """What KV blocks may take of the disk; 0: none are kept."""
     if not (config.enable_kv_cache and config.enable_prefix_caching):
-        return None
-    home = default_home() / "kv"
-    max_bytes = kv_disk_bytes(config, home)
+        return 0
+    if config.kv_disk_bytes is not None:
+        return config.kv_disk_bytes
+    return default_disk_bytes(_kv_home())
+
+
+def _kv_home() -> Path:
+    return default_home() / "kv"
+
+
+def _open_tier(identity: StoreIdentity, pages: Pages, max_bytes: int) -> DiskTier | None:
+    """The disk below the pool; None where it is not wanted."""
     if max_bytes == 0:
         return None
     sizes = PageSizes(identity.page_bytes, max(identity.page_bytes))
-    return DiskTier(DiskStore(home, identity, max_bytes), pages, sizes)
+    return DiskTier(DiskStore(_kv_home(), identity, max_bytes), pages, sizes)
+
+
+def default_disk_bytes(home: Path) -> int:
+    """What KV blocks may take of the disk where nothing is said of it."""
+    if os.environ.get("FIRSTWORD_KV_DISK"):
+        return int(os.environ["FIRSTWORD_KV_DISK"])
+    folder = next((f for f in (home, *home.parents) if f.exists()), Path("/"))
+    return min(10 * 10**9, shutil.disk_usage(folder).free // 10)
 
 
 def _engine_model(file: ModelFile, bound: _Bound, identity: StoreIdentity) -> EngineModel:

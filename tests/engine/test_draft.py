@@ -85,7 +85,7 @@ def test_what_a_preempted_sequence_finds_later_does_not_change_what_it_first_mis
     first, second = (Request(n, (1, 2, x, 4, 5, 6), 8) for n, x in (("a", 9), ("b", 8)))
     driver.scheduler.add(first)
     driver.scheduler.add(second)
-    seen = {}
+    seen: dict[str, tuple[PromptSources, CacheMiss | None]] = {}
     while driver.scheduler.has_work:
         driver.step()
         for request in (first, second):

@@ -12,12 +12,12 @@ from typing import Literal
 
 import numpy as np
 
-from firstword import __version__
 from firstword.config import EngineConfig
 from firstword.engine.runner import NativeRunner, ReferenceRunner
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import KVCacheSpec
 from firstword.models.registry import build_model
+from firstword.ops.build import build_digest
 from firstword.weights.checkpoint import Checkpoint
 from firstword.weights.panel_cache import Opened, PanelCache, not_kept
 from firstword.weights.panel_file import PanelLayout
@@ -104,7 +104,7 @@ def _bind_native(
             'numerics is "native", but this installation has no compiled kernels: install '
             'firstword with a C++ compiler, or choose "blas"'
         )
-    from firstword.ops.native import NativeOps, build_digest
+    from firstword.ops.native import NativeOps
     from firstword.ops.native_plan import NativeModel
 
     kept = _open_panels(checkpoint) if config.enable_panel_cache else Opened()
@@ -130,7 +130,7 @@ def _bind_native(
         # Pages of a mapped file count as available memory, but the weights need theirs.
         reserved_bytes=model.scratch_bytes + (kept.file.layout.num_bytes if kept.file else 0),
         new_runner=lambda num_blocks: NativeRunner(model, ops.new_kv_pool(spec, num_blocks)),
-        numbers=f"native {__version__} {build_digest()}",
+        numbers=f"native {build_digest()}",
         notice=kept.notice,
     )
 
@@ -164,7 +164,7 @@ def _bind_reference(
         name=f"reference ({numerics})",
         reserved_bytes=_dense_bytes(checkpoint),
         new_runner=lambda num_blocks: ReferenceRunner(model, ops.new_kv_pool(spec, num_blocks)),
-        numbers=f"{numerics} {__version__} numpy {np.__version__}",
+        numbers=f"{numerics} {build_digest()} numpy {np.__version__}",
         unpacks_later=True,
     )
 

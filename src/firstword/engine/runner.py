@@ -26,8 +26,8 @@ from firstword.batch import (
     StepInput,
     StepResult,
 )
-from firstword.kvcache.storage import PagedStorage
 from firstword.models.registry import Model
+from firstword.ops.protocol import PagedKVPool
 from firstword.sampling.sampler import sample_each
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ReferenceRunner:
 
     runs_ahead = False
 
-    def __init__(self, model: Model[Float32Array], kv: PagedStorage) -> None:
+    def __init__(self, model: Model[Float32Array], kv: PagedKVPool) -> None:
         self._model, self.kv = model, kv
         self._results: dict[int, StepResult] = {}
         self._next_handle = 0

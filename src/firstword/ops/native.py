@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,11 +27,6 @@ _HEAD_DIM_MULTIPLE = 16
 
 PANEL_LAYOUT_VERSION = _native.PANEL_LAYOUT_VERSION
 """Counts the changes of what panels look like."""
-
-
-def build_digest() -> str:
-    """Tells one build of the compiled module from another: their numbers may differ."""
-    return sha256(Path(_native.__file__).read_bytes()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,12 +68,14 @@ class EntryIndex:
 
         Args:
             segment: its name.
-            start: position of the first; those that were taken in before are passed over.
+            start: position of the first. Those that were taken in before are passed over; where
+                some before them are missing, nothing happens.
             entries: whole entries.
         """
         held = self._entries.setdefault(segment, bytearray())
         position = len(held) // self._layout.entry_bytes
-        assert start <= position, f"entries {position} to {start} of {segment} are missing"
+        if start > position:
+            return
         entries = entries[(position - start) * self._layout.entry_bytes :]
         held += entries
         for names in self._layout.keys(entries):
@@ -88,6 +90,10 @@ class EntryIndex:
         """Whether the block of that key is kept and has these tokens."""
         place = self._places.get(key)
         return place is not None and self._tokens(place) == pack_tokens(token_ids)
+
+    def place(self, key: bytes) -> Place | None:
+        """Where the block of that key lies."""
+        return self._places.get(key)
 
     def find(self, key: bytes, token_ids: tuple[int, ...]) -> Found | None:
         """The block of that key, if it has these tokens."""

@@ -137,7 +137,7 @@ class KVHome:
 
         Args:
             max_bytes: what all together may take.
-            num_least: segments to remove even so.
+            num_least: segments to remove even so, but for the one used last.
 
         Returns:
             Whether it is enough.
@@ -150,7 +150,8 @@ class KVHome:
         total = self._other_bytes() + sum(segment.num_bytes for segment in segments)
         for segment in segments:
             too_old = segment.used_at < now - MAX_AGE_SECONDS
-            if segment.is_live or not (too_old or total > max_bytes or num_least > 0):
+            wanted = total > max_bytes or (num_least > 0 and segment is not segments[-1])
+            if segment.is_live or not (too_old or wanted):
                 continue
             total -= segment.num_bytes
             total += _depart(segment.path, "expired" if too_old else "evicted")
@@ -210,10 +211,9 @@ class KVHome:
 
     def _other_bytes(self) -> int:
         """What lies beside the segments."""
-        total = _rounded(_size(self.path / _LOCK))
-        for folder in self.folders():
-            total += sum(_rounded(_size(folder / name)) for name in (ABOUT, FILE_NAME))
-        return total
+        files = [path for folder in self.folders() for path in folder.iterdir()]
+        segments = (ENTRIES_SUFFIX, PAGES_SUFFIX)
+        return sum(_rounded(_size(path)) for path in files if path.suffix not in segments)
 
 
 def reserved_bytes(header: SegmentHeader) -> int:

@@ -12,13 +12,13 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
 from firstword.kvcache.disk.record import StoredBlock
 from firstword.kvcache.disk.store import DiskStore
-
 from firstword.kvcache.tier import BlockName, BlockRead, Departure, FinishedLoad
 
 _log = logging.getLogger("firstword.kvcache")
@@ -240,6 +240,7 @@ class _Reader:
 
 
 def _close(writer: _Writer, reader: _Reader, store: DiskStore) -> None:
-    writer.close(CLOSE_SECONDS)
-    reader.close(CLOSE_SECONDS)
+    with suppress(KeyboardInterrupt):  # whoever ends it twice does not want to wait
+        writer.close(CLOSE_SECONDS)
+        reader.close(CLOSE_SECONDS)
     store.close()
