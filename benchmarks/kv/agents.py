@@ -1,185 +1,163 @@
-"""A trace of agents' turns on a server: time, tokens computed, and the least there was to compute.
-
-Not here: what is asked (trace), the least (minimum) and who answers (sides). Turns are sent one
-after the other, so that what was computed before each of them is certain.
-"""
+"""The trace of agents on our server and on llama-server: figures and goals; not how it is sent."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+import argparse
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 
-from benchmarks.endurance.processes import PeakMemory
-from benchmarks.kv.completion import Answer, Words, body, complete
-from benchmarks.kv.minimum import ComputedTokens, least_computed
-from benchmarks.kv.sides import Side
-from benchmarks.kv.trace import Turn
-from benchmarks.serving.servers import RunningServer
-from firstword.bench.serving.http import Address
+from benchmarks.kv.completion import Words
+from benchmarks.kv.homes import clean_home
+from benchmarks.kv.player import Played, Player
+from benchmarks.kv.results import Findings, Goal, Table
+from benchmarks.kv.sides import SETTINGS, Side, ours, theirs
+from benchmarks.kv.trace import Sizes, TraceMaker, Turn
+from benchmarks.peers.llama_cpp import LlamaCpp
+from benchmarks.peers.models import find
 
-_LOOK_SECONDS = 0.5
-_TEMPERATURE = 1.0
-"""Answers to the same prompt differ, as their seeds do."""
+_SIZES = Sizes()
+_BEST = "a slot each, pinned"
+_GIB = 2**30
+_EXCESS_LIMIT = 0.02
+_SPEED_UP = 2.0
 
 
-@dataclass(frozen=True)
-class Record:
-    """A turn and what was found.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The experiment's own options."""
+    add = parser.add_argument
+    add("--model", default="1b:q4_0", help="of the catalogue, a file, or 1b:q4_0 and so on")
+    add("--turns", type=int, default=_SIZES.turns, help="the first so many of the trace")
+    add("--seed", type=int, default=0, help="of the trace")
+    add("--memory", type=float, default=2.0, help="GiB that each server may take")
+    add("--peers", default=_BEST, help=f"settings of llama-server, with ; or all: {list(SETTINGS)}")
+    add("--no-peers", action="store_true", help="ours alone")
+    add("--no-ours", action="store_true", help="llama-server alone")
+    add("--restarts", default="", help="turns before which servers are killed, like 100,150")
+    add("--flags", default="", help="further ones of firstword serve, like '--kv-disk 0'")
+    add("--quiet", action="store_true", help="say nothing of each turn")
 
-    Args:
-        number, kind: of the turn.
-        prompt, answer: tokens.
-        computed: positions that the server computed, by its `usage`.
-        least: positions that had to be computed.
-        ttft, seconds: to the first word, and to the end.
-        sources: of the cached tokens, where the server says.
-        adds_up: whether the sources are all that was cached; None where the server has none.
-        miss: why no more was reused, as the server says.
+
+def measure(options: argparse.Namespace) -> Findings:
+    """Play the trace on every side, one after the other."""
+    model = find(options.model)
+    words = Words.of(model)
+    turns = make_turns(words, options.turns, options.seed)
+    restarts = [int(turn) for turn in options.restarts.split(",") if turn]
+    memory = round(options.memory * _GIB)
+    played = []
+    with clean_home() as home:
+        sides: list[Side] = []
+        if not options.no_ours:
+            sides.append(ours(memory, home, tuple(options.flags.split())))
+        for name in peers(options):
+            LlamaCpp().install()
+            sides.append(theirs(name, model, _SIZES.context, _SIZES.agents, memory))
+        for side in sides:
+            player = Player(side, model, options.threads, words, progress(options.quiet))
+            played.append(asyncio.run(player.play(turns, restarts)))
+            print(summary(played[-1]), file=sys.stderr, flush=True)
+    return findings(played, options.memory, restarts)
+
+
+def make_turns(words: Words, count: int, seed: int) -> Sequence[Turn]:
+    """The first turns of the trace of a seed."""
+    sizes = replace(_SIZES, turns=count)
+    return list(TraceMaker(words.ids, sizes, seed, words.begin).turns())
+
+
+def peers(options: argparse.Namespace) -> Sequence[str]:
+    """The settings of llama-server that are asked for.
+
+    Raises:
+        ValueError: there is no such setting.
     """
-
-    number: int
-    kind: str
-    prompt: int
-    answer: int
-    computed: int
-    least: int
-    ttft: float
-    seconds: float
-    sources: dict[str, int] = field(default_factory=dict)
-    adds_up: bool | None = None
-    miss: dict[str, object] = field(default_factory=dict)
+    if options.no_peers:
+        return []
+    names = list(SETTINGS) if options.peers == "all" else options.peers.split(";")
+    for name in names:
+        if name not in SETTINGS:
+            raise ValueError(f"there is no {name!r}: choose from {'; '.join(SETTINGS)}")
+    return names
 
 
-@dataclass
-class Played:
-    """A trace as one server answered it.
-
-    Args:
-        name: of the side.
-        records: of the turns, in their order.
-        starts: seconds until the server was ready, for each start.
-        anonymous, resident: most bytes of its processes: their own, and with files mapped.
-        digest: of all answers.
-    """
-
-    name: str
-    records: list[Record] = field(default_factory=list)
-    starts: list[float] = field(default_factory=list)
-    anonymous: int = 0
-    resident: int = 0
-    digest: str = ""
-
-    @property
-    def seconds(self) -> float:
-        """Of all turns, starting apart."""
-        return sum(record.seconds for record in self.records)
-
-    @property
-    def computed(self) -> int:
-        """Positions of all turns."""
-        return sum(record.computed for record in self.records)
-
-    @property
-    def least(self) -> int:
-        """Positions that had to be computed."""
-        return sum(record.least for record in self.records)
-
-    @property
-    def excess(self) -> float:
-        """Share of positions computed beyond the least; 0 is none."""
-        return self.computed / self.least - 1 if self.least else 0.0
-
-    def to_dict(self) -> dict[str, object]:
-        """As plain values, with the sums."""
-        sums = {"seconds": self.seconds, "computed": self.computed, "least": self.least}
-        return {**asdict(self), **sums, "excess": self.excess}
+def progress(is_quiet: bool) -> Player.Progress:
+    """What tells of each turn."""
+    return lambda text: None if is_quiet else print(text, file=sys.stderr, flush=True)
 
 
-class Player:
-    """Sends a trace to one side.
-
-    Args:
-        side: the server.
-        model: the file.
-        threads: to compute with.
-        words: of the model.
-        progress: told of each turn.
-    """
-
-    def __init__(
-        self, side: Side, model: Path, threads: int, words: Words, progress: Callable[[str], None]
-    ) -> None:
-        self._side, self._model, self._threads, self._words = side, model, threads, words
-        self._progress = progress
-        self._computed = ComputedTokens()
-        self._answers: list[list[int]] = []
-        self.played = Played(side.name)
-
-    async def play(self, turns: Sequence[Turn], restarts: Sequence[int] = ()) -> Played:
-        """Send the turns.
-
-        Args:
-            turns: of a trace, from its first.
-            restarts: turns before which the server is killed, and started again.
-
-        Raises:
-            RequestFailedError: a turn was not answered.
-            EngineFailedError: the server did not start.
-        """
-        bounds = [0, *restarts, len(turns)]
-        for begin, end in zip(bounds, bounds[1:], strict=False):
-            start = time.perf_counter()
-            launch = self._side.launch(self._model, self._threads)
-            server = RunningServer(self._side.server, launch, self._side.environment)
-            self.played.starts.append(time.perf_counter() - start)
-            address = Address.parse(server.url.removesuffix("/v1"))
-            with server:
-                with PeakMemory(server.pids, _LOOK_SECONDS) as peak:
-                    for turn in turns[begin:end]:
-                        await self._ask(address, turn)
-                self._note(peak)
-                server.kill()
-        answers = json.dumps(self._answers).encode()
-        self.played.digest = hashlib.sha256(answers).hexdigest()[:16]
-        return self.played
-
-    async def _ask(self, address: Address, turn: Turn) -> None:
-        prompt = turn.prompt(self._answers)
-        further = {"logit_bias": self._words.bias, "seed": turn.number, "temperature": _TEMPERATURE}
-        fields = body(prompt, turn.num_answer_tokens, **further, **self._side.fields(turn.agent))
-        answer = await complete(address, fields)
-        tokens = self._words.encode(answer.text)
-        assert len(tokens) == turn.num_answer_tokens == answer.usage.completion
-        self._answers.append(tokens)
-        least = least_computed(self._computed, prompt, tokens)
-        record = _record(turn, answer, least)
-        self.played.records.append(record)
-        self._progress(
-            f"{self._side.name}: {turn.number + 1} {turn.kind}: {record.prompt} tokens, "
-            f"{record.computed} computed of at least {least}, {record.seconds:.2f} s"
-        )
-
-    def _note(self, peak: PeakMemory) -> None:
-        self.played.resident = max(self.played.resident, peak.pss)
-        self.played.anonymous = max(self.played.anonymous, peak.anonymous)
-
-
-def _record(turn: Turn, answer: Answer, least: int) -> Record:
-    usage = answer.usage
-    return Record(
-        turn.number,
-        turn.kind,
-        usage.prompt,
-        usage.completion,
-        usage.positions,
-        least,
-        answer.ttft,
-        answer.seconds,
-        dict(usage.sources),
-        usage.adds_up if usage.sources else None,
-        dict(usage.miss),
+def summary(played: Played) -> str:
+    """A side in one line."""
+    return (
+        f"{played.name}: {len(played.records)} turns in {played.seconds:.1f} s, "
+        f"{played.computed} computed of at least {played.least} ({played.excess:+.2%})"
     )
+
+
+def findings(played: Sequence[Played], memory: float, restarts: Sequence[int]) -> Findings:
+    """Goals and tables of what was played."""
+    mine = next((p for p in played if p.name == "firstword"), None)
+    others = [p for p in played if p is not mine]
+    best = min(others, key=lambda p: p.seconds, default=None)
+    ratio = best.seconds / mine.seconds if best and mine else None
+    counted = [r for r in mine.records if r.adds_up is not None] if mine else []
+    wrong = float(sum(not r.adds_up for r in counted)) if counted else None
+    goals = [
+        Goal("computed beyond the least", mine.excess if mine else None, _EXCESS_LIMIT),
+        Goal("llama-server's time over ours", ratio, _SPEED_UP, at_least=True),
+        Goal("turns whose sources do not add up", wrong, 0),
+    ]
+    title = f"{len(played[0].records)} turns of three agents, {memory:g} GiB"
+    if restarts:
+        title += f", restarts before turns {', '.join(map(str, restarts))}"
+    tables = [_sides(played), _kinds(played)]
+    details = {"memory_gib": memory, "restarts": list(restarts)}
+    sides = [p.to_dict() for p in played]
+    return Findings("agents", title, goals, tables, {**details, "sides": sides})
+
+
+def _sides(played: Sequence[Played]) -> Table:
+    columns = ["server", "seconds", "computed", "least", "beyond", "sources", "own GB", "GB in all"]
+    rows = [
+        (
+            p.name,
+            p.seconds,
+            p.computed,
+            p.least,
+            f"{p.excess:.2%}",
+            _sources(p),
+            p.anonymous / 1e9,
+            p.resident / 1e9,
+        )
+        for p in played
+    ]
+    note = (
+        "The least is what an exact reuse of all that was ever computed leaves, token by token; it "
+        "knows nothing of blocks and of memory. Tokens computed are those of `usage`; each answer "
+        "is one less than its tokens. Own: memory that is of no file."
+    )
+    return Table("Servers", columns, rows, [note])
+
+
+def _sources(played: Played) -> str:
+    total: Counter[str] = Counter()
+    for record in played.records:
+        total.update(record.sources)
+    return ", ".join(f"{name} {count:,}" for name, count in total.items()) or "not told"
+
+
+def _kinds(played: Sequence[Played]) -> Table:
+    kinds = list(dict.fromkeys(r.kind for r in played[0].records))
+    rows: list[list[object]] = []
+    for kind in kinds:
+        row: list[object] = [kind, sum(r.kind == kind for r in played[0].records)]
+        for p in played:
+            mine = [r for r in p.records if r.kind == kind]
+            row += [sum(r.computed - r.least for r in mine), sum(r.seconds for r in mine)]
+        rows.append(row)
+    columns = ["turn", "count"]
+    for p in played:
+        columns += [f"{p.name}: computed beyond the least", "seconds"]
+    return Table("Kinds of turns", columns, rows)

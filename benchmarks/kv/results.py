@@ -80,7 +80,7 @@ class Findings:
     """All that one experiment found.
 
     Args:
-        name: of the experiment, and of the files.
+        name: of the experiment.
         title: what it is, in words.
         goals: with what was measured.
         tables: the figures.
@@ -109,10 +109,21 @@ class Findings:
         ]
         return "\n".join([*lines, *(line for table in self.tables for line in table.lines)])
 
-    def write(self, folder: Path, day: str) -> str:
-        """Write both files; returns the page."""
+    @property
+    def is_met(self) -> bool:
+        """Whether no goal that was measured is missed."""
+        return all(goal.is_met for goal in self.goals if goal.value is not None)
+
+    def write(self, folder: Path, day: str, name: str | None = None) -> str:
+        """Write both files; returns the page.
+
+        Args:
+            folder: of the results.
+            day: for title and names.
+            name: of the files after the day; None for the experiment's.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        page, path = self.page(day), folder / f"{day}-kv-{self.name}"
+        page, path = self.page(day), folder / f"{day}-{name or 'kv-' + self.name}"
         fields = {
             "format": 1,
             "machine": asdict(fingerprint()),

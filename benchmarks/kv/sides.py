@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.serving.servers import FirstwordServer, Launch, LlamaServer, Server, free_port
+from firstword.weights.checkpoint import open_checkpoint
 
 _MIB = 2**20
+_SCRATCH_BYTES = 300 * _MIB
+"""What llama-server takes beside weights, keys and values, and its prompt cache."""
 
 
 @dataclass(frozen=True)
@@ -18,9 +21,9 @@ class Side:
     Args:
         name: as tables call it.
         server: with its flags.
-        slots: requests at once, where the server divides its context among them.
+        slots: requests at once; llama-server divides its context among them.
         context: tokens of each.
-        has_own_slots: whether each agent always asks for the same slot (`id_slot`).
+        is_pinned: whether each agent always asks for the same slot (`id_slot`).
         environment: variables of its process.
     """
 
@@ -28,7 +31,7 @@ class Side:
     server: Server
     slots: int
     context: int
-    has_own_slots: bool = False
+    is_pinned: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def launch(self, model: Path, threads: int) -> Launch:
@@ -37,43 +40,67 @@ class Side:
 
     def fields(self, agent: int) -> dict[str, object]:
         """What a request of an agent says beside its prompt."""
-        return {"id_slot": agent} if self.has_own_slots else {}
+        return {"id_slot": agent} if self.is_pinned else {}
 
 
-def ours(memory: int, flags: tuple[str, ...] = (), home: Path | None = None) -> Side:
+def ours(memory: int, home: Path, flags: tuple[str, ...] = ()) -> Side:
     """Our server.
 
     Args:
         memory: bytes that it may take.
+        home: its cache folder.
         flags: further ones of `firstword serve`.
-        home: its cache folder; None for the usual one.
     """
     server = FirstwordServer(("--memory", str(memory), *flags))
-    environment = {} if home is None else {"FIRSTWORD_HOME": str(home)}
-    return Side("firstword", server, slots=8, context=0, environment=environment)
+    return Side("firstword", server, 8, 0, environment={"FIRSTWORD_HOME": str(home)})
 
 
-def theirs(context: int, agents: int, cache_ram: Mapping[str, int], lossy: bool) -> list[Side]:
-    """llama-server in the settings that may be its best for a trace.
+@dataclass(frozen=True)
+class Setting:
+    """Flags of llama-server.
 
     Args:
+        flags: of the command line.
+        slots: 0 for one per agent.
+        is_pinned: see `Side`.
+    """
+
+    flags: tuple[str, ...] = ()
+    slots: int = 0
+    is_pinned: bool = False
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "one slot": Setting(slots=1),
+    "a slot each": Setting(),
+    "a slot each, similarity 0.8": Setting(("--slot-prompt-similarity", "0.8")),
+    "a slot each, unified": Setting(("--kv-unified",)),
+    "a slot each, reuse": Setting(("--cache-reuse", "32")),
+    "a slot each, pinned": Setting(is_pinned=True),
+}
+"""Those that may be its best. `--cache-reuse` moves keys and values to where they do not belong:
+answers are then others than without a cache. Pinned needs clients that know of slots."""
+
+
+def theirs(name: str, model: Path, context: int, agents: int, memory: int) -> Side:
+    """llama-server in one of its settings, with all the memory that is left as its prompt cache.
+
+    Args:
+        name: of the setting.
+        model: the file.
         context: most tokens of a prompt and its answer.
         agents: how many ask.
-        cache_ram: MiB of its prompt cache, by the setting's name: what the memory leaves.
-        lossy: with `--cache-reuse` too, which moves keys and values to where they do not belong:
-            answers are then others than without a cache.
+        memory: bytes that it may take.
     """
-    settings = {
-        "one slot": (("-np", "1"), 1, False),
-        "a slot each": ((), agents, False),
-        "a slot each, pinned": ((), agents, True),
-        "unified": (("--kv-unified",), agents, False),
-    }
-    reuse = {"": (), ", reuse": ("--cache-reuse", "32")} if lossy else {"": ()}
-    sides = []
-    for name, (flags, slots, pinned) in settings.items():
-        for suffix, more in reuse.items():
-            ram = ("--cache-ram", str(cache_ram[name]))
-            server = LlamaServer(flags=(*flags, *ram, *more))
-            sides.append(Side(f"llama.cpp, {name}{suffix}", server, slots, context, pinned))
-    return sides
+    setting = SETTINGS[name]
+    slots = setting.slots or agents
+    taken = model.stat().st_size + slots * context * _kv_bytes_per_token(model) + _SCRATCH_BYTES
+    cache = max(memory - taken, 0) // _MIB
+    server = LlamaServer(flags=("--cache-ram", str(cache), *setting.flags))
+    return Side(f"llama.cpp, {name}", server, slots, context, setting.is_pinned)
+
+
+def _kv_bytes_per_token(model: Path) -> int:
+    """Of f16 keys and values, every layer's."""
+    config = open_checkpoint(model).config
+    return config.num_hidden_layers * 2 * config.num_key_value_heads * config.head_dim * 2

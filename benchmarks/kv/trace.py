@@ -63,11 +63,11 @@ class Sizes:
 
     turns: int = 200
     agents: int = 3
-    system: int = 1000
-    role: int = 100
-    message: tuple[int, int] = (30, 400)
+    system: int = 2500
+    role: int = 200
+    message: tuple[int, int] = (30, 300)
     answer: tuple[int, int] = (12, 48)
-    context: int = 8000
+    context: int = 8192
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,9 @@ class TraceMaker:
         self._words, self._sizes = words, sizes
         self._random = random.Random(seed)
         system = (*begin, *self._text(sizes.system - len(begin)))
-        self._agents = [
-            _Agent((*system, *self._text(sizes.role))) for _ in range(sizes.agents)
-        ]
+        self._agents = [_Agent((*system, *self._text(sizes.role))) for _ in range(sizes.agents)]
         self._answers: list[int] = []
-        self._makers: dict[str, Callable[[_Agent], Sequence[Piece] | None]] = {
+        self._makers: dict[str, Callable[[_Agent], Sequence[Piece]]] = {
             "continue": self._continued,
             "edit": self._edited,
             "revise": self._revised,
@@ -159,7 +157,9 @@ class TraceMaker:
         """What an agent does now, and the prompt that it makes of it."""
         if agent.pieces:
             kind = self._random.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
-            pieces = self._makers[kind](agent) or self._continued(agent)
+            if kind == "return" and not agent.left:
+                kind = "continue"
+            pieces = self._makers[kind](agent)
             if self._length(pieces) + self._sizes.answer[1] <= self._sizes.context:
                 return kind, pieces
         agent.left.clear()
@@ -186,10 +186,7 @@ class TraceMaker:
         agent.leave()
         return [*agent.pieces[: self._random.choice(places) + 1], self._message()]
 
-    def _returned(self, agent: _Agent) -> list[Piece] | None:
-        """None where there is nothing to return to."""
-        if not agent.left:
-            return None
+    def _returned(self, agent: _Agent) -> list[Piece]:
         other = agent.left.pop(self._random.randrange(len(agent.left)))
         agent.leave()
         return [*other, self._message()]
