@@ -1,7 +1,7 @@
 """What is kept of prompts, measured: restarts, the cost of writing, agents, explained misses.
 
     python -m benchmarks.kv agents
-    python -m benchmarks.kv restart --model gemma3:270m --tokens 30000
+    python -m benchmarks.kv restart --cases gemma3:270m=30000
 
 Not here: crashes and damaged files (endurance).
 """
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.kv import agents
+from benchmarks.kv import agents, restart
 from benchmarks.kv.results import RESULTS, Findings
 from firstword.plan.hardware import usable_cores
 
@@ -36,6 +36,9 @@ class Experiment(NamedTuple):
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
+    "restart": Experiment(
+        "the first word before and after a restart", restart.add_arguments, restart.measure
+    ),
     "agents": Experiment(
         "a trace of agents' turns, and llama-server's time for it",
         agents.add_arguments,
