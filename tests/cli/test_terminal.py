@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-from firstword.cli.terminal import PromptProgress, StatusLine, format_bytes
+from firstword.cli.terminal import PromptProgress, StatusLine, format_bytes, stats_line
+from firstword.engine.outputs import RequestMetrics, RequestOutput
+from firstword.kvcache.sources import PromptSources
 from firstword.trace import events
 
 
@@ -63,3 +65,19 @@ def test_progress_counts_cached_and_computed_tokens(monkeypatch: pytest.MonkeyPa
     chunk = events.ScheduledChunk("a", 0, 100, 512)
     progress(events.StepExecuted(1, 1, 0, (chunk,), 1, 1, 0, 0, 0, 0, 0))
     assert screen.getvalue().endswith("612 of 1000 tokens")
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        (PromptSources(), "prompt 4,000 tokens (0 cached)"),
+        (
+            PromptSources(memory=31, disk=3968),
+            "prompt 4,000 tokens (3,999 cached, 3,968 from disk)",
+        ),
+    ],
+)
+def test_what_came_from_the_disk_is_in_the_statistics(sources: PromptSources, words: str) -> None:
+    metrics = RequestMetrics(0.5, 1.0, sources.num_cached, 1, 0, 0, sources=sources)
+    output = RequestOutput("a", None, tuple(range(4000)), (), 1, metrics)
+    assert stats_line(output).startswith(words + " · ")

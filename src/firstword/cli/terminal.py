@@ -100,8 +100,11 @@ def format_bytes(num_bytes: float) -> str:
 def stats_line(output: RequestOutput) -> str:
     """Counts and times of a finished request, in one line."""
     metrics = output.metrics
+    cached = f"{metrics.num_cached_tokens:,} cached"
+    if metrics.sources.disk:
+        cached += f", {metrics.sources.disk:,} from disk"
     parts = [
-        f"prompt {output.num_prompt_tokens} tokens ({metrics.num_cached_tokens} cached)",
+        f"prompt {output.num_prompt_tokens:,} tokens ({cached})",
         f"output {output.num_output_tokens} tokens",
     ]
     if metrics.ttft is not None:

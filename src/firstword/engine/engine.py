@@ -249,7 +249,7 @@ class Engine:
             num_blocks=self.model.num_blocks,
             num_steps=scheduler.num_steps,
             num_prompt_tokens=accounts.num_prompt_tokens,
-            num_cached_tokens=accounts.num_cached_tokens,
+            sources=accounts.sources,
             num_computed_tokens=accounts.num_computed_tokens,
             num_generated_tokens=accounts.num_generated_tokens,
             num_preemptions=accounts.num_preemptions,
