@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.kv import agents, restart
+from benchmarks.kv import agents, overhead, restart
 from benchmarks.kv.results import RESULTS, Findings
 from firstword.plan.hardware import usable_cores
 
@@ -38,6 +38,11 @@ class Experiment(NamedTuple):
 EXPERIMENTS: Mapping[str, Experiment] = {
     "restart": Experiment(
         "the first word before and after a restart", restart.add_arguments, restart.measure
+    ),
+    "overhead": Experiment(
+        "decoding with blocks written to the disk, and without",
+        overhead.add_arguments,
+        overhead.measure,
     ),
     "agents": Experiment(
         "a trace of agents' turns, and llama-server's time for it",
