@@ -50,6 +50,7 @@ def explain(
     context: options.Context = None,
     numerics: options.Numerics = None,
     panel_cache: options.PanelCache = True,
+    kv_disk: options.KVDisk = None,
 ) -> None:
     """Answer a prompt and tell what happened, from its tokens to the time of each word."""
     text = options.read_prompt(prompt)
@@ -66,16 +67,18 @@ def explain(
     from firstword.trace.explain import NUM_CANDIDATES
     from firstword.trace.recorder import Recorder
 
+    machine = options.Machine(threads, numerics, panel_cache, kv_disk)
     config = EngineConfig(
         max_model_len=context,
         enable_kv_cache=kv_cache,
         enable_panel_cache=panel_cache,
+        kv_disk_bytes=machine.kv_disk_bytes,
         num_top_logprobs=NUM_CANDIDATES,
     )
     recorder = Recorder()
     with StatusLine() as status:
         recorder.listen(PromptProgress(status))
-        llm = load(model, config, recorder, options.Machine(threads, numerics), status)
+        llm = load(model, config, recorder, machine, status)
         output = None
         for delta in llm.stream(make_prompt(text, system, raw), params):
             output = delta.output or output
