@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.kv import agents, overhead, restart
+from benchmarks.kv import agents, misses, overhead, restart
 from benchmarks.kv.results import RESULTS, Findings
 from firstword.plan.hardware import usable_cores
 
@@ -49,6 +49,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         agents.add_arguments,
         agents.measure,
     ),
+    "misses": Experiment("planted misses", misses.add_arguments, misses.measure),
 }
 
 

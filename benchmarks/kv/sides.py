@@ -94,13 +94,13 @@ def theirs(name: str, model: Path, context: int, agents: int, memory: int) -> Si
     """
     setting = SETTINGS[name]
     slots = setting.slots or agents
-    taken = model.stat().st_size + slots * context * _kv_bytes_per_token(model) + _SCRATCH_BYTES
+    taken = model.stat().st_size + slots * context * kv_bytes_per_token(model) + _SCRATCH_BYTES
     cache = max(memory - taken, 0) // _MIB
     server = LlamaServer(flags=("--cache-ram", str(cache), *setting.flags))
     return Side(f"llama.cpp, {name}", server, slots, context, setting.is_pinned)
 
 
-def _kv_bytes_per_token(model: Path) -> int:
+def kv_bytes_per_token(model: Path) -> int:
     """Of f16 keys and values, every layer's."""
     config = open_checkpoint(model).config
     return config.num_hidden_layers * 2 * config.num_key_value_heads * config.head_dim * 2
