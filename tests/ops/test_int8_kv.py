@@ -42,9 +42,10 @@ def test_rotated_vectors_keep_their_dot_products() -> None:
 
 
 def test_codes_and_scales_are_those_of_the_definition() -> None:
-    x = normal(0, 5, 2, 64) * np.float32([[[1]], [[40]], [[1e-3]], [[600]], [[1e4]]])
+    sizes = np.array([1, 40, 1e-3, 600, 1e4], np.float32)
+    x = normal(0, 5, 2, 64) * sizes[:, None, None]
     codes, scales = quantize_values(x)
-    assert (codes.dtype, scales.dtype) == (np.int8, np.float16)
+    assert [codes.dtype.name, scales.dtype.name] == ["int8", "float16"]
     for head, code, scale in zip(
         x.reshape(-1, 64), codes.reshape(-1, 64), scales.flat, strict=True
     ):

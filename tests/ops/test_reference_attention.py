@@ -65,8 +65,8 @@ def dense(arrays: QKV, spec: AttentionSpec) -> Float32Array:
 def pool(spec: AttentionSpec, num_blocks: int = 16, dtype: str = "float32") -> PagedStorage:
     """A pool full of NaN: whatever is read without having been stored shows."""
     kv = PagedStorage(one_group(spec.num_kv_heads, spec.head_dim, dtype), num_blocks)
-    kv.keys(0).values[:] = np.nan
-    kv.values(0).values[:] = np.nan
+    for view in (kv.keys(0), kv.values(0)):
+        (view.values if view.scales is None else view.scales)[:] = np.nan
     return kv
 
 
