@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from firstword.weights.catalogue import resolve
+
+os.environ["FIRSTWORD_KV_DISK"] = "0"  # no test writes KV blocks to the user's cache unasked
 
 
 @pytest.fixture(scope="session")

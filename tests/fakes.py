@@ -1,4 +1,4 @@
-"""Stand-ins that make tests exact and instant: a clock, KV groups, and a runner that checks.
+"""Stand-ins that make tests exact and instant: a clock, KV groups, a runner that checks, a tier.
 
 Not here: anything that computes with arrays.
 """
@@ -6,6 +6,7 @@ Not here: anything that computes with arrays.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from firstword.engine.scheduler import Scheduler
 from firstword.engine.step import ScheduledSequence, SchedulerOutput, SequenceUpdate, StepTime
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
+from firstword.kvcache.tier import BlockName, BlockRead, Departure, FinishedLoad
 
 
 class FakeClock:
@@ -36,6 +38,7 @@ class FakeSequence:
     token_ids: list[int]
     num_computed_tokens: int = 0
     salt: str = ""
+    is_kept: bool = True
     block_keys: list[bytes] = field(default_factory=list)
 
 
@@ -115,6 +118,14 @@ class FakeRunner:
             if len(output) == request.max_tokens or len(tokens) == max_model_len:
                 return output
 
+    def read_block(self, block: int) -> dict[int, Content]:
+        """What a block of the pool holds, by slot."""
+        return {i: c for (b, i), c in self._slots.items() if b == block}
+
+    def write_block(self, block: int, content: dict[int, Content]) -> None:
+        """Let a block of the pool hold that."""
+        self._slots.update({(block, i): c for i, c in content.items()})
+
     def _write(self, item: ScheduledSequence) -> None:
         histories = self._histories(item.sequence)
         end = item.start + item.num_tokens
@@ -161,6 +172,73 @@ class FakeRunner:
         return digests
 
 
+class FakeTier:
+    """Blocks kept in memory beside a fake runner's pool; loads end when they are told to.
+
+    Args:
+        runner: whose slots are copied.
+        ms_per_page: predicted, for the decision whether a load pays.
+    """
+
+    def __init__(self, runner: FakeRunner, ms_per_page: float = 0.0) -> None:
+        self.runner, self.ms_per_page = runner, ms_per_page
+        self.kept: dict[bytes, tuple[BlockName, list[dict[int, Content]]]] = {}
+        self.pending: list[tuple[int, tuple[BlockRead, ...]]] = []
+        self.is_stuck = False
+        self.num_pages_read = 0
+        self._finished: list[FinishedLoad] = []
+
+    def refresh(self) -> None:
+        """There is nobody else."""
+
+    def holds(self, key: bytes, token_ids: tuple[int, ...]) -> bool:
+        return key in self.kept and self.kept[key][0].token_ids == token_ids
+
+    def children(self, parent: bytes) -> list[tuple[int, ...]]:
+        return [name.token_ids for name, _ in self.kept.values() if name.parent == parent]
+
+    def departure(self, key: bytes) -> Departure | None:
+        return None
+
+    def known_elsewhere(self, token_ids: tuple[int, ...]) -> bool:
+        return False
+
+    def save(self, name: BlockName, blocks: SequenceOf[int]) -> bool:
+        if self.is_stuck:
+            return False
+        self.kept[name.key] = (name, [self.runner.read_block(block) for block in blocks])
+        return True
+
+    def load(self, number: int, reads: SequenceOf[BlockRead]) -> None:
+        self.pending.append((number, tuple(reads)))
+
+    def finish(self, limit: int | None = None) -> None:
+        """End the oldest load, after `limit` reads if not after all."""
+        number, reads = self.pending.pop(0)
+        done = 0
+        for read in reads[:limit]:
+            if read.name.key not in self.kept:
+                break
+            for group, block in read.pages:
+                self.runner.write_block(block, self.kept[read.name.key][1][group])
+                self.num_pages_read += 1
+            done += 1
+        self._finished.append(FinishedLoad(number, done))
+
+    def finished_loads(self) -> list[FinishedLoad]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def wait(self, seconds: float) -> None:
+        """Nothing is under way but what the test ends."""
+
+    def load_ms(self, num_pages: int) -> float:
+        return num_pages * self.ms_per_page
+
+    def close(self) -> None:
+        """There is nothing to write."""
+
+
 @dataclass(eq=False)
 class Driver:
     """A scheduler with a fake runner: everything of an engine but text and numbers."""
@@ -175,13 +253,14 @@ class Driver:
     max_num_batched_tokens: int = 16
     step_time_budget_ms: float | None = None
     step_time: StepTime = field(default_factory=StepTime)
+    has_tier: bool = False
 
     def __post_init__(self) -> None:
         self.spec = KVCacheSpec(self.groups, self.block_size)
         self.clock = FakeClock()
-        self.manager = KVCacheManager(
-            self.spec, self.num_blocks, enable_prefix_caching=self.enable_prefix_caching
-        )
+        self.runner = FakeRunner(self.spec)
+        self.tier = FakeTier(self.runner)
+        self.manager = self.new_manager()
         self.scheduler = Scheduler(
             self.manager,
             max_model_len=self.max_model_len,
@@ -192,12 +271,31 @@ class Driver:
             enable_kv_cache=self.enable_kv_cache,
             clock=self.clock,
         )
-        self.runner = FakeRunner(self.spec)
         self.outputs: list[SchedulerOutput] = []
+
+    def new_manager(self) -> KVCacheManager:
+        """An empty pool; as after a restart if the first is forgotten."""
+        return KVCacheManager(
+            self.spec,
+            self.num_blocks,
+            enable_prefix_caching=self.enable_prefix_caching,
+            tier=self.tier if self.has_tier else None,
+        )
+
+    def exchange(self, *, finish_loads: bool = True) -> None:
+        """Move blocks between pool and tier, as an engine does before each step."""
+        while finish_loads and self.tier.pending:
+            self.tier.finish()
+        if self.manager.exchange is not None:
+            self.manager.exchange.run()
 
     def schedule(self) -> SchedulerOutput:
         """The next step, which there must be."""
+        self.exchange()
         output = self.scheduler.schedule()
+        if output is None and self.tier.pending:
+            self.exchange()
+            output = self.scheduler.schedule()
         assert output is not None
         self.scheduler.check_invariants()
         self.outputs.append(output)
@@ -206,6 +304,7 @@ class Driver:
     def update(self, output: SchedulerOutput) -> tuple[SequenceUpdate, ...]:
         """Run a step and take in its tokens."""
         updates = self.scheduler.update(output, self.runner.run(output))
+        self.exchange(finish_loads=False)
         self.scheduler.check_invariants()
         return updates
 

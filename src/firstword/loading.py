@@ -5,10 +5,13 @@ Used by every shell (`LLM`, `AsyncLLM`, the engine's own process). Not here: req
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +24,9 @@ from firstword.engine.engine import Engine
 from firstword.engine.messages import EngineInfo
 from firstword.engine.model import EngineModel
 from firstword.errors import ConfigError
+from firstword.kvcache.disk.record import StoreIdentity
+from firstword.kvcache.disk.store import DiskStore
+from firstword.kvcache.disk.tier import QUEUE_BYTES, DiskTier, Pages, PageSizes
 from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops.cost import Cost, CostOps, planned_batch, step_cost
@@ -33,6 +39,7 @@ from firstword.trace import events
 from firstword.trace.recorder import Recorder
 from firstword.weights.catalogue import DEFAULT_MODEL, resolve
 from firstword.weights.checkpoint import Checkpoint, open_checkpoint
+from firstword.weights.store import default_home
 
 
 @dataclass(frozen=True)
@@ -124,13 +131,19 @@ def load_model(
     num_threads = thread_count(options.threads)
     file = open_model(model, options.config)
     bound = _bind(file.checkpoint, options, num_threads)
+    runner = bound.binding.new_runner(bound.pool.num_blocks)
+    identity = _kv_identity(file, bound)
+    tier = _open_tier(identity, runner.kv, bound.disk_bytes)
     engine = Engine(
-        bound.binding.new_runner(bound.pool.num_blocks),
-        _engine_model(file, bound),
+        runner,
+        _engine_model(file, bound, identity),
         options.config,
         recorder=recorder,
+        tier=tier,
     )
-    notices = (bound.notice, bound.binding.notice, bound.pool.notice, *file.tokenizer.notices)
+    disk_notice = tier.store.notice if tier is not None else None
+    own = (bound.notice, bound.binding.notice, bound.pool.notice, disk_notice)
+    notices = (*own, *file.tokenizer.notices)
     loaded = LoadedModel(
         file=file,
         engine=engine,
@@ -183,6 +196,7 @@ class _Bound:
     pool: PoolPlan
     binding: Binding
     notice: str | None
+    disk_bytes: int
 
 
 def _bind(checkpoint: Checkpoint, options: LoadOptions, num_threads: int) -> _Bound:
@@ -194,8 +208,10 @@ def _bind(checkpoint: Checkpoint, options: LoadOptions, num_threads: int) -> _Bo
     binding = bind(checkpoint, spec, config, numerics, num_threads)
     if binding.unpacks_later:
         _warm_up(binding, spec)
-    pool = plan_pool(spec, _pool_request(checkpoint, config, binding.reserved_bytes))
-    return _Bound(spec, pool, binding, notice)
+    disk_bytes = _disk_bytes(config)
+    promised = binding.reserved_bytes + (QUEUE_BYTES if disk_bytes else 0)
+    pool = plan_pool(spec, _pool_request(checkpoint, config, promised))
+    return _Bound(spec, pool, binding, notice, disk_bytes)
 
 
 def _pool_request(checkpoint: Checkpoint, config: EngineConfig, promised: int) -> PoolRequest:
@@ -228,7 +244,49 @@ def _warm_up(binding: Binding, spec: KVCacheSpec) -> None:
     runner.collect(runner.submit(StepInput(batch, (SamplingRow(temperature=0),))))
 
 
-def _engine_model(file: ModelFile, bound: _Bound) -> EngineModel:
+def _kv_identity(file: ModelFile, bound: _Bound) -> StoreIdentity:
+    """What tells keys and values of this model, bound like this, from any others."""
+    spec, dtype = bound.spec, bound.spec.groups[0].k_dtype
+    parts = (file.checkpoint.fingerprint, bound.binding.numbers, repr(spec))
+    return StoreIdentity(
+        digest=blake2b("\n".join(parts).encode(), digest_size=16).digest(),
+        name=file.name,
+        settings=f"{dtype}, {bound.binding.name}",
+        page_bytes=tuple(g.bytes_per_block(spec.block_size) for g in spec.groups),
+        block_size=spec.block_size,
+    )
+
+
+def _disk_bytes(config: EngineConfig) -> int:
+    """What KV blocks may take of the disk; 0: none are kept."""
+    if not (config.enable_kv_cache and config.enable_prefix_caching):
+        return 0
+    if config.kv_disk_bytes is not None:
+        return config.kv_disk_bytes
+    return default_disk_bytes(_kv_home())
+
+
+def _kv_home() -> Path:
+    return default_home() / "kv"
+
+
+def _open_tier(identity: StoreIdentity, pages: Pages, max_bytes: int) -> DiskTier | None:
+    """The disk below the pool; None where it is not wanted."""
+    if max_bytes == 0:
+        return None
+    sizes = PageSizes(identity.page_bytes, max(identity.page_bytes))
+    return DiskTier(DiskStore(_kv_home(), identity, max_bytes), pages, sizes)
+
+
+def default_disk_bytes(home: Path) -> int:
+    """What KV blocks may take of the disk where nothing is said of it."""
+    if os.environ.get("FIRSTWORD_KV_DISK"):
+        return int(os.environ["FIRSTWORD_KV_DISK"])
+    folder = next((f for f in (home, *home.parents) if f.exists()), Path("/"))
+    return min(10 * 10**9, shutil.disk_usage(folder).free // 10)
+
+
+def _engine_model(file: ModelFile, bound: _Bound, identity: StoreIdentity) -> EngineModel:
     @cache  # made when a step's cost is first asked for: not all runs do
     def cost_model() -> Callable[[ForwardBatch], Cost]:
         ops = CostOps()
@@ -243,7 +301,7 @@ def _engine_model(file: ModelFile, bound: _Bound) -> EngineModel:
         vocab_size=file.checkpoint.config.vocab_size,
         max_model_len=bound.pool.max_model_len,
         eos_token_ids=file.tokenizer.eos_ids,
-        fingerprint=file.checkpoint.fingerprint,
+        fingerprint=identity.digest.hex(),
         kv=bound.spec,
         num_blocks=bound.pool.num_blocks,
         cost_of=cost_of,

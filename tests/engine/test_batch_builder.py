@@ -8,8 +8,8 @@ from firstword.engine.batch_builder import build_batch, build_step
 from firstword.engine.request import Request, Sequence
 from firstword.engine.sequence_sampling import SequenceSampling
 from firstword.engine.step import ScheduledSequence, SchedulerOutput, load_of
-from firstword.kvcache.manager import BlockCopy
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
+from firstword.kvcache.tables import BlockCopy
 from firstword.sampling.params import SamplingParams
 from tests.fakes import Driver, full_group, sliding_group, state_group
 

@@ -24,7 +24,7 @@ from firstword.engine import request as request_module
 from firstword.engine.request import Request, Sequence
 from firstword.engine.step import SchedulerOutput, StepTime
 from firstword.errors import CapacityError
-from firstword.kvcache.block_pool import NO_BLOCK
+from firstword.kvcache.block_pool import NO_BLOCK, block_key
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
 from tests.fakes import Driver, full_group, sliding_group, state_group
 
@@ -60,6 +60,7 @@ def drivers(draw: st.DrawFn) -> Driver:
         max_num_batched_tokens=num_batched,
         step_time_budget_ms=draw(st.sampled_from([None, 0.5, 6.0])),
         step_time=StepTime(ms_per_step=1, ms_per_token=1, ms_per_token_context=0.1),
+        has_tier=draw(st.booleans()),
     )
 
 
@@ -109,6 +110,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             key=key,
             salt=salt,
             arrival_time=self.driver.clock(),
+            store=salt != "salt",
         )
         try:
             self.driver.scheduler.add(request)
@@ -131,9 +133,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule()
     def schedule(self) -> None:
         """Begin a step; what follows may happen while it is under way."""
-        self.driver.clock.advance(1)
-        self.output = self.driver.scheduler.schedule()
-        assert (self.output is None) == (not self.driver.scheduler.has_work)
+        driver = self.driver
+        driver.clock.advance(1)
+        driver.exchange(finish_loads=False)
+        self.output = driver.scheduler.schedule()
+        if self.output is None:
+            assert not driver.scheduler.has_work or driver.tier.pending
         if self.output is not None:
             self.check_step(self.output)
 
@@ -196,6 +201,21 @@ class SchedulerMachine(RuleBasedStateMachine):
                 for table, before in zip(tables, item.block_tables, strict=True):
                     assert table[: len(before)] == before
 
+    @precondition(lambda self: self.driver.tier.pending)
+    @rule(limit=st.sampled_from([None, None, 0, 1, 3]))
+    def finish_load(self, limit: int | None) -> None:
+        """A load ends, after some of its blocks if one of them is damaged."""
+        self.driver.tier.finish(limit)
+
+    @precondition(lambda self: self.driver.has_tier)
+    @rule(which=st.integers(0, 50), is_stuck=st.booleans())
+    def trouble_the_tier(self, which: int, is_stuck: bool) -> None:
+        """A kept block goes, and the tier takes no more, or takes some again."""
+        kept = self.driver.tier.kept
+        if kept:
+            del kept[list(kept)[which % len(kept)]]
+        self.driver.tier.is_stuck = is_stuck
+
     @precondition(lambda self: self.requests)
     @rule(which=st.integers(0, 50))
     def abort(self, which: int) -> None:
@@ -240,6 +260,12 @@ class SchedulerMachine(RuleBasedStateMachine):
                     assert set(table[:behind]) <= {NO_BLOCK}
 
     @invariant()
+    def nothing_is_kept_that_may_not_be(self) -> None:
+        if hasattr(self, "driver"):
+            root = block_key(block_key(b"", ()) + b"salt", ())
+            assert not any(name.parent == root for name, _ in self.driver.tier.kept.values())
+
+    @invariant()
     def bookkeeping_is_sound(self) -> None:
         if hasattr(self, "driver"):
             self.driver.scheduler.check_invariants()
@@ -252,12 +278,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.update()
         self.update()
         for _ in range(MAX_STEPS):
+            while driver.tier.pending:
+                driver.tier.finish()
             if not driver.scheduler.has_work:
                 break
             self.schedule()
             self.update()
             driver.scheduler.check_invariants()
         assert not driver.scheduler.has_work, f"not done after {MAX_STEPS} steps"
+        driver.exchange()
         assert driver.manager.num_free_blocks == driver.num_blocks
         for request in self.requests:
             assert request.is_finished

@@ -125,6 +125,20 @@ def test_children_of_an_evicted_parent_are_reached_again_when_it_returns() -> No
     assert pool.lookup(0, block_key(key, (3, 4)), (3, 4)) == child
 
 
+def test_the_names_of_evicted_blocks_are_remembered_until_they_are_cached_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("firstword.kvcache.block_pool.NUM_REMEMBERED", 2)
+    pool = BlockPool(1)
+    keys = [block_key(ROOT, (i, i)) for i in range(4)]
+    for i in range(4):
+        cached(pool, content(i, i))
+    assert [pool.was_evicted(key) for key in keys] == [False, True, True, False]
+    assert list(pool.children(0, ROOT)) == [(3, 3)]
+    cached(pool, content(2, 2))
+    assert [pool.was_evicted(key) for key in keys] == [False, False, False, True]
+
+
 def test_key_is_the_documented_digest() -> None:
     packed = bytes([1, 0, 0, 0, 0, 1, 0, 0])
     assert block_key(b"p", (1, 256)) == blake2b(b"p" + packed, digest_size=16).digest()

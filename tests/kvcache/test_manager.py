@@ -6,9 +6,10 @@ import pytest
 
 from firstword.errors import CapacityError
 from firstword.kvcache.block_pool import NO_BLOCK
-from firstword.kvcache.manager import BlockCopy, KVCacheManager
+from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.prefix_cache import PrefixHit
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
+from firstword.kvcache.tables import BlockCopy
 from tests.fakes import FakeSequence, full_group, sliding_group, state_group
 
 TOKENS = list(range(100, 116))

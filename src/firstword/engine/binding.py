@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
+import numpy as np
+
 from firstword.config import EngineConfig
-from firstword.engine.runner import NativeRunner, ReferenceRunner, Runner
+from firstword.engine.runner import NativeRunner, ReferenceRunner
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import KVCacheSpec
 from firstword.models.registry import build_model
+from firstword.ops.build import build_digest
 from firstword.weights.checkpoint import Checkpoint
 from firstword.weights.panel_cache import Opened, PanelCache, not_kept
 from firstword.weights.panel_file import PanelLayout
@@ -31,13 +34,15 @@ class Binding:
         name: of the backend, as the explanation shows it.
         reserved_bytes: memory that it takes besides the KV pool and has not taken yet.
         new_runner: makes a runner with a KV pool of so many blocks.
+        numbers: changes wherever keys and values, or their layout, may.
         notice: what the user should know.
         unpacks_later: weights are unpacked when a step first uses them.
     """
 
     name: str
     reserved_bytes: int
-    new_runner: Callable[[int], Runner]
+    new_runner: Callable[[int], NativeRunner | ReferenceRunner]
+    numbers: str
     notice: str | None = None
     unpacks_later: bool = False
 
@@ -125,6 +130,7 @@ def _bind_native(
         # Pages of a mapped file count as available memory, but the weights need theirs.
         reserved_bytes=model.scratch_bytes + (kept.file.layout.num_bytes if kept.file else 0),
         new_runner=lambda num_blocks: NativeRunner(model, ops.new_kv_pool(spec, num_blocks)),
+        numbers=f"native {build_digest()}",
         notice=kept.notice,
     )
 
@@ -158,6 +164,7 @@ def _bind_reference(
         name=f"reference ({numerics})",
         reserved_bytes=_dense_bytes(checkpoint),
         new_runner=lambda num_blocks: ReferenceRunner(model, ops.new_kv_pool(spec, num_blocks)),
+        numbers=f"{numerics} {build_digest()} numpy {np.__version__}",
         unpacks_later=True,
     )
 

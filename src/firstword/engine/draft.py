@@ -6,14 +6,14 @@ Not here: who goes into it (scheduler) and how the budget is divided (turns).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from firstword.engine.policy import Budget
 from firstword.engine.request import Sequence, SequenceStatus
 from firstword.engine.shares import KeyShares
 from firstword.engine.step import Preemption, ScheduledSequence, SchedulerOutput, load_of
 from firstword.kvcache.prefix_cache import PrefixHit
-from firstword.kvcache.sources import PromptSources
+from firstword.kvcache.sources import CacheMiss, split_by_source
 
 
 @dataclass
@@ -53,15 +53,26 @@ class StepDraft:
         size = self.budget.chunk(sequence, start, num_behind=0, shortest=shortest)
         if not self.scheduled:
             size = max(size, 1)
-        if size <= 0 or not self.budget.manager.admit(sequence, size, hit):
+        if size <= 0:
+            return False
+        is_new = sequence.status is SequenceStatus.WAITING and sequence.num_output_tokens == 0
+        # Before its own blocks evict what there is to tell of.
+        miss = self._miss(sequence, hit) if is_new else None
+        if not self.budget.manager.admit(sequence, size, hit):
             return False
         self.budget.spend(size, start)
         self.include(sequence, size)
         self.prefix_hits.append((sequence, hit))
         sequence.num_computed_tokens = start
-        if sequence.status is SequenceStatus.WAITING and sequence.num_output_tokens == 0:
-            sequence.sources = PromptSources(memory=start)
+        if is_new:
+            sequence.sources, sequence.miss = split_by_source(start, sequence.waits), miss
         return True
+
+    def _miss(self, sequence: Sequence, hit: PrefixHit) -> CacheMiss | None:
+        miss = self.budget.manager.explain_miss(sequence, hit)
+        if miss is not None and sequence.request.key:  # cached text may be another user's
+            return replace(miss, cached_token_ids=())
+        return miss
 
     def output(
         self, number: int, time: float, preemptions: Iterable[Preemption]

@@ -28,11 +28,15 @@ from firstword.engine.stats import EngineStats
 from firstword.engine.step import SchedulerOutput, SequenceUpdate
 from firstword.errors import ConfigError, SamplingError
 from firstword.kvcache.manager import KVCacheManager
+from firstword.kvcache.tier import BlockTier
 from firstword.sampling.params import SamplingParams
 from firstword.trace.recorder import NullRecorder, Recorder
 
 _LONG_MS = 50.0
 """A step that would still take longer is ended for an abort, its neighbours notwithstanding."""
+
+_LOADING_SECONDS = 0.01
+"""For so long a step that only waits for blocks to be loaded lets commands wait."""
 
 SampleKey = tuple[str, int]  # request id and sample index
 
@@ -46,6 +50,7 @@ class Engine:
         config: limits and switches.
         recorder: receives the events; None keeps none.
         clock: seconds, monotonic.
+        tier: keeps KV blocks below the pool; None: nothing does.
 
     Attributes:
         gap_ms: milliseconds from the compiled code of the step before to that of the last one;
@@ -60,6 +65,7 @@ class Engine:
         *,
         recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
+        tier: BlockTier | None = None,
     ) -> None:
         self.model, self.config, self.clock = model, config, clock
         self.recorder = recorder or NullRecorder()
@@ -69,6 +75,7 @@ class Engine:
             model.num_blocks,
             enable_prefix_caching=config.enable_prefix_caching and config.enable_kv_cache,
             extra_key=model.fingerprint.encode(),
+            tier=tier,
         )
         self.scheduler = Scheduler(
             self.kv,
@@ -161,6 +168,8 @@ class Engine:
                 f"request id {request.request_id!r} is already in use: choose another"
             )
         num_waiting = self.scheduler.num_waiting
+        if self.kv.exchange is not None:
+            self.kv.exchange.tier.refresh()
         self.scheduler.add(request)
         self._requests[request.request_id] = prepared
         self._accounts.open(request)
@@ -266,16 +275,31 @@ class Engine:
         they are, and the exception goes on. Tokens that were there by then come out of the next
         step.
         """
+        self.exchange_blocks()
         if self._pipeline.under_way is None:
             self._last_step = self.scheduler.schedule()
             if self._last_step is not None:
                 self._launch(self._last_step)
+            elif self.kv.exchange is not None and self.kv.exchange.is_loading:
+                self.kv.exchange.tier.wait(_LOADING_SECONDS)
         launched = self._pipeline.under_way
         if launched is not None:
             self._last_step = launched.output
             self._run(launched)
         outputs, self._undelivered = self._undelivered, []
         return outputs
+
+    def exchange_blocks(self) -> bool:
+        """Hand over KV blocks to be kept and take in those that were loaded, as each step does.
+
+        Returns:
+            Whether blocks still wait to be handed over.
+        """
+        exchange = self.kv.exchange
+        if exchange is None:
+            return False
+        exchange.run()
+        return exchange.has_unsaved_blocks
 
     def _launch(self, output: SchedulerOutput) -> None:
         try:

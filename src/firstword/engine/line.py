@@ -51,7 +51,7 @@ class WaitingLine:
         self.step_time = step_time
         self._manager, self._shares = manager, shares
         self._uncached: dict[Sequence, int] = {}  # waiting -> tokens that have to be computed
-        self._awaited: dict[Sequence, bytes] = {}  # waiting for another to compute a block
+        self._awaited: dict[Sequence, bytes] = {}  # waiting for a block that is on its way
 
     def __len__(self) -> int:
         return len(self._uncached)
@@ -72,26 +72,45 @@ class WaitingLine:
         """Let a sequence go."""
         del self._uncached[sequence]
         self._awaited.pop(sequence, None)
+        if self._manager.exchange is not None:
+            self._manager.exchange.forget(sequence)
 
-    # -- Waiting for a block that another computes ----------------------------------------------
+    # -- Waiting for blocks that are on their way -----------------------------------------------
+
+    def await_load(self, sequence: Sequence, num_tokens: int) -> None:
+        """Let a sequence wait for blocks that are loaded for it.
+
+        Args:
+            sequence: which.
+            num_tokens: its tokens that are cached.
+        """
+        self._awaited[sequence] = b""
+        sequence.waits.append((num_tokens, "disk"))
 
     def awaits_block(self, sequence: Sequence) -> bool:
-        """Whether another computes what this one needs next; it is looked up again when done.
+        """Whether what this one needs next is being loaded, or computed by another.
 
-        One of lower priority is not waited for.
+        It is looked up again when that is done. One of lower priority is not waited for.
         """
         key = self._awaited.get(sequence)
-        if key is not None and self._manager.author(key) is not None:
+        if key is not None and (self._is_loading(sequence) or self._manager.author(key)):
             return True
         self._awaited.pop(sequence, None)
-        key = self._manager.awaited_block(sequence)
-        author = None if key is None else self._manager.author(key)
-        if key is None or not isinstance(author, Sequence):
+        awaited = self._manager.awaited_block(sequence)
+        if awaited is None:
             return False
-        if author.request.priority < sequence.request.priority:
+        key, num_tokens = awaited
+        author = self._manager.author(key)
+        is_computed = isinstance(author, Sequence)
+        if isinstance(author, Sequence) and author.request.priority < sequence.request.priority:
             return False
         self._awaited[sequence] = key
+        sequence.waits.append((num_tokens, "neighbour" if is_computed else "disk"))
         return True
+
+    def _is_loading(self, sequence: Sequence) -> bool:
+        exchange = self._manager.exchange
+        return exchange is not None and exchange.is_loading_for(sequence)
 
     def shortest(self) -> int | None:
         """Fewest tokens to compute of one that could start now; None where there is none."""

@@ -36,6 +36,9 @@ _TRIES = 2
 _IDLE_SECONDS = 1.0
 """Without anything to do, before work is begun that can wait."""
 
+_SAVING_SECONDS = 0.02
+"""Between two tries to hand over KV blocks while there is nothing else to do."""
+
 
 class EngineLoop:
     """The thread of an engine.
@@ -80,6 +83,9 @@ class EngineLoop:
             when_idle: called once, the first time that nothing comes for a second; must not block.
         """
         while self._is_open:
+            while self._engine.exchange_blocks():  # what the disk had no time for before
+                if self._wake.wait(_SAVING_SECONDS):
+                    break
             if when_idle is not None and not self._wake.wait(_IDLE_SECONDS):
                 when_idle()
                 when_idle = None

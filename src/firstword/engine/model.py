@@ -24,7 +24,7 @@ class EngineModel:
         vocab_size: V; token ids lie in [0, V).
         max_model_len: context in tokens, prompt and output together.
         eos_token_ids: tokens that end a sequence unless ignored.
-        fingerprint: tells one model's K/V from another's.
+        fingerprint: tells the K/V of this model, computed like this, from any others.
         kv: the KV groups.
         num_blocks: blocks of the KV pool.
         cost_of: FLOPs and bytes of a batch, for the events; None leaves them 0.

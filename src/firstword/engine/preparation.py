@@ -8,10 +8,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from firstword.engine.model import EngineModel
 from firstword.engine.request import Request, RequestOptions
+from firstword.engine.salts import Salts
 from firstword.engine.sequence_sampling import SequenceSampling
 from firstword.errors import ConfigError, GrammarError, PromptTooLongError
 from firstword.kvcache.manager import KVCacheManager
@@ -35,19 +36,21 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Checks requests; any thread may call it, for nothing here changes.
+    """Checks requests; any thread may call it.
 
     Args:
         model: whose vocabulary, context and end tokens hold.
         manager: names the blocks of prompts.
         seed: of requests that bring none; None: a fresh one each.
         clock: seconds, for requests that do not say when they came.
+        salts: those of earlier requests.
     """
 
     model: EngineModel
     manager: KVCacheManager
     seed: int | None
     clock: Callable[[], float]
+    salts: Salts = field(default_factory=Salts)
 
     def prepare(
         self,
@@ -72,7 +75,7 @@ class Preparation:
             key=options.key,
             salt=options.salt,
             arrival_time=self.clock() if options.arrival is None else options.arrival,
-            store=options.store,
+            store=options.store and self.salts.is_given_again(options.salt),
         )
         self.manager.name_blocks(request.sequences[0])
         return Prepared(request, params, self._sampling(request, params))

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Literal
 
 from firstword.errors import ConfigError
-from firstword.kvcache.sources import CacheMiss, PromptSources
+from firstword.kvcache.sources import CacheMiss, PromptSources, Wait
 
 FinishReason = Literal["stop", "length", "abort"]
 
@@ -118,6 +118,7 @@ class Sequence:
     status: SequenceStatus = field(default=SequenceStatus.WAITING, init=False)
     num_computed_tokens: int = field(default=0, init=False)
     sources: PromptSources = field(default_factory=PromptSources, init=False)  # when first run
+    waits: list[Wait] = field(default_factory=list, init=False)  # before it first ran
     miss: CacheMiss | None = field(default=None, init=False)  # what the cache lacked then, and why
     num_preemptions: int = field(default=0, init=False)
     protected_until: int = field(default=0, init=False)  # a number of output tokens
@@ -135,6 +136,11 @@ class Sequence:
     def salt(self) -> str:
         """Salt of the request."""
         return self.request.salt
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its blocks may be kept on the disk."""
+        return self.request.store
 
     @property
     def num_prompt_tokens(self) -> int:

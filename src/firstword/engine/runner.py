@@ -27,7 +27,7 @@ from firstword.batch import (
     StepResult,
 )
 from firstword.models.registry import Model
-from firstword.ops.protocol import KVPool
+from firstword.ops.protocol import PagedKVPool
 from firstword.sampling.sampler import sample_each
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ class ReferenceRunner:
 
     Args:
         model: a network bound to the reference backend.
-        kv: its KV pool.
+        kv: its KV pool, which stays an attribute.
     """
 
     runs_ahead = False
 
-    def __init__(self, model: Model[Float32Array], kv: KVPool) -> None:
-        self._model, self._kv = model, kv
+    def __init__(self, model: Model[Float32Array], kv: PagedKVPool) -> None:
+        self._model, self.kv = model, kv
         self._results: dict[int, StepResult] = {}
         self._next_handle = 0
         self._last: StepResult | None = None
@@ -82,7 +82,7 @@ class ReferenceRunner:
         """Compute the step now and keep its result for `collect`."""
         batch = resolve_token_ids(step, self._last).batch
         start = time.perf_counter()
-        logits = self._model(batch, self._kv)  # [R, V]
+        logits = self._model(batch, self.kv)  # [R, V]
         computed = time.perf_counter()
         sampled = sample_each(logits, step.sampling)
         result = StepResult(
@@ -119,7 +119,7 @@ class NativeRunner:
 
     Args:
         model: a planned network of the compiled backend.
-        kv: its KV pool.
+        kv: its KV pool, which stays an attribute.
     """
 
     runs_ahead = True
@@ -127,7 +127,7 @@ class NativeRunner:
     def __init__(self, model: NativeModel, kv: NativeKVPool) -> None:
         from firstword.sampling import native  # only where the module is compiled
 
-        self.model, self._kv, self._sampling = model, kv, native
+        self.model, self.kv, self._sampling = model, kv, native
         self._calls = _Calls(model)
         self._next_handle = 0
         self._pending: deque[tuple[int, StepInput]] = deque()
@@ -142,7 +142,7 @@ class NativeRunner:
             weakref.finalize(self, self._calls.steps.put, None)
         handle, self._next_handle = self._next_handle, self._next_handle + 1
         strategies = self._sampling.native_strategies(step.sampling)
-        prepared = self.model.prepare(step.batch, self._kv, strategies)
+        prepared = self.model.prepare(step.batch, self.kv, strategies)
         self._pending.append((handle, step))
         self._calls.steps.put((prepared, step.sampling))
         return handle

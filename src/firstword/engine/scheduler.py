@@ -31,6 +31,7 @@ from firstword.engine.ahead import next_decodes, plain_step
 from firstword.engine.draft import StepDraft
 from firstword.engine.line import WaitingLine
 from firstword.engine.policy import by_standing, preemption_reason
+from firstword.engine.prefetch import Prefetch
 from firstword.engine.request import FinishReason, Request, Sequence, SequenceStatus
 from firstword.engine.shares import KeyShares
 from firstword.engine.step import (
@@ -85,6 +86,7 @@ class Scheduler:
         self._line = WaitingLine(self.manager, self._shares, self.step_time)
         limits = (self._max_running, self.max_num_batched_tokens, self.step_time_budget_ms)
         self._turns = Turns(self.manager, self._line, self._shares, *limits)
+        self._prefetch = Prefetch(self.manager, self._line, self.max_num_batched_tokens)
         self._running: list[Sequence] = []
         self._in_flight: list[SchedulerOutput] = []  # the oldest first; two when one runs ahead
         self._unreported: list[Preemption] = []  # of a call that came to no step
@@ -248,13 +250,18 @@ class Scheduler:
         if not len(self._line) or len(self._running) >= self._max_running:
             return
         for sequence in self._turns.admissible(self._running, self.clock()):
-            if len(self._running) >= self._max_running or not self._try_admit(sequence, step):
+            if len(self._running) >= self._max_running:
+                return
+            hit = self.manager.match_prefix(sequence)
+            if self._prefetch.begin(sequence, hit, self.step_time, len(self._running)):
+                continue
+            if not self._try_admit(sequence, hit, step):
                 return
             self._line.remove(sequence)
             self._start(sequence)
 
-    def _try_admit(self, sequence: Sequence, step: StepDraft) -> bool:
-        if step.admit(sequence, self.manager.match_prefix(sequence)):
+    def _try_admit(self, sequence: Sequence, hit: PrefixHit, step: StepDraft) -> bool:
+        if step.admit(sequence, hit):
             return True
         # The source of a copy takes a block more, which a tight pool may not have: alone, a
         # sequence starts from nothing rather than wait for ever.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import inf
 
 from firstword.engine.request import Sequence
-from firstword.kvcache.manager import BlockCopy
 from firstword.kvcache.prefix_cache import PrefixHit
+from firstword.kvcache.tables import BlockCopy
 
 
 @dataclass(frozen=True, slots=True)

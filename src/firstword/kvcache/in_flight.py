@@ -7,52 +7,53 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firstword.kvcache.prefix_cache import TokenSequence
+Author = object
+"""A sequence that computes blocks, or a load that reads them; told apart by identity."""
 
 
 class InFlightBlocks:
-    """The full blocks that sequences holding blocks have announced and not filled yet.
+    """The full blocks that sequences and loads have announced and not filled yet.
 
     Blocks are named by their keys (block_pool.block_key): one that is announced stands for all
     that is before it as well.
     """
 
     def __init__(self) -> None:
-        self._authors: dict[bytes, TokenSequence] = {}
-        self._announced: dict[TokenSequence, Sequence[bytes]] = {}
+        self._authors: dict[bytes, Author] = {}
+        self._announced: dict[Author, Sequence[bytes]] = {}
 
     def __len__(self) -> int:
         return len(self._authors)
 
-    def announce(self, sequence: TokenSequence, keys: Sequence[bytes]) -> None:
-        """Note that a sequence will fill blocks.
+    def announce(self, author: Author, keys: Sequence[bytes]) -> None:
+        """Note that an author will fill blocks.
 
         Args:
-            sequence: who computes; it has announced nothing.
+            author: who computes; it has announced nothing.
             keys: names of the blocks, in their order. Those that another has announced before
                 stay its own.
         """
         if keys:
-            self._announced[sequence] = keys
+            self._announced[author] = keys
         for key in keys:
-            self._authors.setdefault(key, sequence)
+            self._authors.setdefault(key, author)
 
-    def filled(self, sequence: TokenSequence, num_blocks: int) -> None:
-        """Forget the next `num_blocks` blocks of a sequence: they are there now."""
-        keys = self._announced.get(sequence)
+    def filled(self, author: Author, num_blocks: int) -> None:
+        """Forget the next `num_blocks` blocks of an author: they are there now."""
+        keys = self._announced.get(author)
         if keys is None:
             return
-        self._forget(sequence, keys[:num_blocks])
-        self._announced[sequence] = keys[num_blocks:]
+        self._forget(author, keys[:num_blocks])
+        self._announced[author] = keys[num_blocks:]
         if len(keys) <= num_blocks:
-            del self._announced[sequence]
+            del self._announced[author]
 
-    def withdraw(self, sequence: TokenSequence) -> None:
-        """Forget all that a sequence has announced: it will not fill them."""
-        self._forget(sequence, self._announced.pop(sequence, ()))
+    def withdraw(self, author: Author) -> None:
+        """Forget all that an author has announced: it will not fill them."""
+        self._forget(author, self._announced.pop(author, ()))
 
-    def author(self, key: bytes) -> TokenSequence | None:
-        """Who computes the block of that name; None if nobody does."""
+    def author(self, key: bytes) -> Author | None:
+        """Who computes or loads the block of that name; None if nobody does."""
         return self._authors.get(key)
 
     def last_of_chain(self, keys: Sequence[bytes]) -> bytes | None:
@@ -68,7 +69,7 @@ class InFlightBlocks:
             last = key
         return last
 
-    def _forget(self, sequence: TokenSequence, keys: Sequence[bytes]) -> None:
+    def _forget(self, author: Author, keys: Sequence[bytes]) -> None:
         for key in keys:
-            if self._authors.get(key) is sequence:
+            if self._authors.get(key) is author:
                 del self._authors[key]

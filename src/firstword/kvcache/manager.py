@@ -20,51 +20,18 @@ first tokens are copied to a block of its own before it writes.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from firstword.errors import CapacityError
 from firstword.kvcache.block_pool import NO_BLOCK, BlockPool
-from firstword.kvcache.in_flight import InFlightBlocks
+from firstword.kvcache.exchange import Exchange
+from firstword.kvcache.in_flight import Author, InFlightBlocks
+from firstword.kvcache.misses import MissFinder
 from firstword.kvcache.prefix_cache import PrefixCache, PrefixHit, TokenSequence
+from firstword.kvcache.sources import CacheMiss
 from firstword.kvcache.spec import KVCacheSpec, KVGroup
-
-
-@dataclass(frozen=True, slots=True)
-class BlockCopy:
-    """Copy the first `count` slots of a block; a state block is copied whole.
-
-    The copies of one step may run in any order: no block is a source of one and a destination
-    of another, and no two have the same destination.
-    """
-
-    source: int
-    destination: int
-    count: int
-    group: int
-
-
-@dataclass(slots=True)
-class _Table:
-    """The blocks of one sequence in one group; entry i holds positions i * block_size on."""
-
-    blocks: list[int] = field(default_factory=list)
-    borrowed: bool = False
-
-
-@dataclass(slots=True)
-class _Held:
-    """All that one sequence holds."""
-
-    tables: tuple[_Table, ...]
-    num_full_blocks: int = 0  # leading blocks that nobody writes any more
-    snapshots: list[tuple[int, int, int]] = field(default_factory=list)  # group, index, block
-
-    def references(self) -> list[int]:
-        """Every block held, the first of the chain last."""
-        by_depth = [(i, b) for t in self.tables for i, b in enumerate(t.blocks) if b != NO_BLOCK]
-        by_depth.sort(reverse=True)
-        return [block for _, _, block in self.snapshots] + [block for _, block in by_depth]
+from firstword.kvcache.tables import BlockCopy, BlockTable, Holding
+from firstword.kvcache.tier import BlockTier
 
 
 class KVCacheManager:
@@ -78,6 +45,7 @@ class KVCacheManager:
         num_blocks: pages in the pool.
         enable_prefix_caching: keep the content of blocks and reuse it.
         extra_key: whatever else determines keys and values: model fingerprint, adapter.
+        tier: keeps full blocks below the pool; None, and where a group holds states: nothing does.
     """
 
     def __init__(
@@ -87,14 +55,20 @@ class KVCacheManager:
         *,
         enable_prefix_caching: bool = True,
         extra_key: bytes = b"",
+        tier: BlockTier | None = None,
     ) -> None:
         self.spec = spec
         self.pool = BlockPool(num_blocks)
         self.enable_prefix_caching = enable_prefix_caching
         self._prefix_cache = PrefixCache(spec, self.pool, extra_key)
         self._in_flight = InFlightBlocks()
-        self._held: dict[TokenSequence, _Held] = {}
+        self._held: dict[TokenSequence, Holding] = {}
         self._copies: list[BlockCopy] = []
+        tier = tier if enable_prefix_caching and not self.has_states else None
+        self.misses = MissFinder(spec, self.pool, self._prefix_cache, tier)
+        self.exchange: Exchange | None = None
+        if tier is not None:
+            self.exchange = Exchange(spec, self.pool, self._prefix_cache, self._in_flight, tier)
 
     @property
     def num_blocks(self) -> int:
@@ -125,19 +99,30 @@ class KVCacheManager:
         """Find the longest cached prefix of a sequence, one token short of it; nothing changes."""
         return self._prefix_cache.match(sequence) if self.enable_prefix_caching else PrefixHit()
 
-    def awaited_block(self, sequence: TokenSequence) -> bytes | None:
-        """Name the last block beyond what is cached that another sequence computes, None for none.
+    def explain_miss(self, sequence: TokenSequence, hit: PrefixHit) -> CacheMiss | None:
+        """Find out why a sequence that is about to start reuses no more than `hit`; see misses."""
+        if not self.enable_prefix_caching:
+            return None
+        return self.misses.find(sequence, hit, self._held)
+
+    def awaited_block(self, sequence: TokenSequence) -> tuple[bytes, int] | None:
+        """Name the last block beyond what is cached that another computes, or a load brings.
 
         It is worth waiting for as long as it has an `author`: the same would be computed twice.
+
+        Returns:
+            Its key, and the number of tokens that are cached; None where there is no such block.
         """
         if not len(self._in_flight):
             return None
         hit = self.match_prefix(sequence)
         first, end = hit.num_tokens // self._block_size, len(sequence.token_ids) // self._block_size
-        return self._in_flight.last_of_chain(self._prefix_cache.block_keys(sequence, first, end))
+        keys = self._prefix_cache.block_keys(sequence, first, end)
+        last = self._in_flight.last_of_chain(keys)
+        return None if last is None else (last, hit.num_tokens)
 
-    def author(self, key: bytes) -> TokenSequence | None:
-        """Who is computing the block of that name; None if nobody is."""
+    def author(self, key: bytes) -> Author | None:
+        """Who is computing or loading the block of that name; None if nobody is."""
         return self._in_flight.author(key)
 
     def name_blocks(self, sequence: TokenSequence) -> None:
@@ -181,12 +166,14 @@ class KVCacheManager:
                 if block != NO_BLOCK:
                     self.pool.retain(block)
             borrowed = hit.num_copied_tokens > 0 if group.kind != "state" else bool(shared)
-            tables.append(_Table(list(shared), borrowed))
-        held = _Held(tuple(tables), hit.num_tokens // self._block_size)
+            tables.append(BlockTable(list(shared), borrowed))
+        held = Holding(tuple(tables), hit.num_tokens // self._block_size)
         if not self._extend(held, hit.num_tokens, num_new_tokens):
             self._release(held)
             return False
         self._held[sequence] = held
+        if self.exchange is not None:  # they may be of a sequence that was not to be kept
+            self.exchange.offer(sequence, 0, held.num_full_blocks)
         if self.enable_prefix_caching:
             first, end = held.num_full_blocks, len(sequence.token_ids) // self._block_size
             self._in_flight.announce(sequence, self._prefix_cache.block_keys(sequence, first, end))
@@ -213,7 +200,7 @@ class KVCacheManager:
             self._take_snapshots(sequence, held)
         return True
 
-    def _extend(self, held: _Held, start: int, num_new_tokens: int) -> bool:
+    def _extend(self, held: Holding, start: int, num_new_tokens: int) -> bool:
         num_blocks = -(-(start + num_new_tokens) // self._block_size)
         missing = []
         for group, table in zip(self.spec.groups, held.tables, strict=True):
@@ -227,7 +214,7 @@ class KVCacheManager:
             table.blocks += [self.pool.allocate() for _ in range(missing[i])]
         return True
 
-    def _own_last_block(self, group: int, table: _Table, start: int) -> None:
+    def _own_last_block(self, group: int, table: BlockTable, start: int) -> None:
         """Copy a borrowed block; the copy inherits the table's reference to the source."""
         whole = self.spec.groups[group].kind == "state"
         count = self._block_size if whole else start % self._block_size
@@ -236,7 +223,7 @@ class KVCacheManager:
         table.blocks[-1] = copy.destination
         table.borrowed = False
 
-    def _take_snapshots(self, sequence: TokenSequence, held: _Held) -> None:
+    def _take_snapshots(self, sequence: TokenSequence, held: Holding) -> None:
         """Keep the state at a checkpoint before the step moves it on, if a block is free."""
         position = sequence.num_computed_tokens
         last = position // self._block_size - 1
@@ -316,6 +303,8 @@ class KVCacheManager:
                     self._prefix_cache.keep_block(i, sequence, index, held.tables[i].blocks[index])
         if num_full > held.num_full_blocks:
             self._in_flight.filled(sequence, num_full - held.num_full_blocks)
+            if self.exchange is not None:
+                self.exchange.offer(sequence, held.num_full_blocks, num_full)
         held.num_full_blocks = num_full
         for i, index, block in held.snapshots:
             self._prefix_cache.keep_block(i, sequence, index, block)
@@ -323,7 +312,7 @@ class KVCacheManager:
         held.snapshots.clear()
         self._free_behind_window(held, sequence.num_computed_tokens)
 
-    def _free_behind_window(self, held: _Held, num_computed_tokens: int) -> None:
+    def _free_behind_window(self, held: Holding, num_computed_tokens: int) -> None:
         for group, table in zip(self.spec.groups, held.tables, strict=True):
             if group.kind != "sliding":
                 continue
@@ -348,8 +337,8 @@ class KVCacheManager:
             for block in table.blocks:
                 if block != NO_BLOCK:
                     self.pool.retain(block)
-            tables.append(_Table(list(table.blocks), inside or group.kind == "state"))
-        self._held[child] = _Held(tuple(tables), source.num_full_blocks)
+            tables.append(BlockTable(list(table.blocks), inside or group.kind == "state"))
+        self._held[child] = Holding(tuple(tables), source.num_full_blocks)
 
     def free(self, sequence: TokenSequence, *, keep_tail: bool = True) -> None:
         """Give back all blocks of a sequence; their content stays cached until evicted.
@@ -367,7 +356,7 @@ class KVCacheManager:
             self._cache_tail(sequence, held)
         self._release(held)
 
-    def _cache_tail(self, sequence: TokenSequence, held: _Held) -> None:
+    def _cache_tail(self, sequence: TokenSequence, held: Holding) -> None:
         index, count = divmod(sequence.num_computed_tokens, self._block_size)
         for i, (group, table) in enumerate(zip(self.spec.groups, held.tables, strict=True)):
             if table.borrowed:
@@ -377,7 +366,7 @@ class KVCacheManager:
             elif group.kind != "state" and count > 0:
                 self._prefix_cache.keep_tail(i, sequence, table.blocks[index])
 
-    def _release(self, held: _Held) -> None:
+    def _release(self, held: Holding) -> None:
         for block in held.references():
             self.pool.release(block)
 
@@ -395,6 +384,7 @@ class KVCacheManager:
         """
         references = [block for held in self._held.values() for block in held.references()]
         references += [copy.source for copy in self._copies]
+        references += self.exchange.references if self.exchange is not None else []
         self.pool.check_invariants(references)
         destinations = [copy.destination for copy in self._copies]
         assert len(destinations) == len(set(destinations)), "a block is the target of two copies"
@@ -404,7 +394,7 @@ class KVCacheManager:
             assert count == 1, f"block {block} can be written by {count} sequences"
             assert not self.pool.is_cached(block), f"block {block} is cached but can be written"
 
-    def _writable(self, held: _Held) -> list[int]:
+    def _writable(self, held: Holding) -> list[int]:
         """Blocks that the sequence may write to in this step or the next."""
         blocks: list[int] = []
         for group, table in zip(self.spec.groups, held.tables, strict=True):

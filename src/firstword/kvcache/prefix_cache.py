@@ -11,6 +11,7 @@ from typing import Protocol
 
 from firstword.kvcache.block_pool import NO_BLOCK, BlockContent, BlockPool, block_key
 from firstword.kvcache.spec import KVCacheSpec
+from firstword.kvcache.tier import BlockName
 
 
 class TokenSequence(Protocol):
@@ -29,6 +30,10 @@ class TokenSequence(Protocol):
     @property
     def salt(self) -> str:
         """Sequences share blocks only with others of the same salt."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Its blocks may be kept below the pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,7 @@ class PrefixCache:
         """
         size = self._block_size
         wanted = self._block_tokens(sequence, index)[: limit - index * size]
-        parent = self._key(sequence, index - 1)
+        parent = self.key(sequence, index - 1)
         best: dict[int, tuple[int, int]] = {}  # group -> block, tokens shared
         for i, group in enumerate(self._groups):
             if group.kind != "state":
@@ -121,34 +126,38 @@ class PrefixCache:
 
     def name_blocks(self, sequence: TokenSequence) -> None:
         """Compute the keys of all full blocks of a sequence."""
-        self._key(sequence, len(sequence.token_ids) // self._block_size - 1)
+        self.key(sequence, len(sequence.token_ids) // self._block_size - 1)
 
     def find_block(self, group: int, sequence: TokenSequence, index: int) -> int:
         """Find the full block `index` of a sequence in a group; NO_BLOCK if it is not cached."""
-        key, token_ids = self._key(sequence, index), self._block_tokens(sequence, index)
+        key, token_ids = self.key(sequence, index), self._block_tokens(sequence, index)
         return self._pool.lookup(group, key, token_ids)
+
+    def name(self, sequence: TokenSequence, index: int) -> BlockName:
+        """Name of the full block `index` of a sequence."""
+        key, parent = self.key(sequence, index), self.key(sequence, index - 1)
+        return BlockName(key, parent, self._block_tokens(sequence, index))
 
     def keep_block(self, group: int, sequence: TokenSequence, index: int, block: int) -> None:
         """Let a block be found as the full block `index` of a sequence."""
-        parent, key = self._key(sequence, index - 1), self._key(sequence, index)
-        tokens = self._block_tokens(sequence, index)
-        self._pool.cache(block, BlockContent(group, parent, tokens, key))
+        name = self.name(sequence, index)
+        self._pool.cache(block, BlockContent(group, name.parent, name.token_ids, name.key))
 
     def keep_tail(self, group: int, sequence: TokenSequence, block: int) -> None:
         """Let the partly filled last block of a sequence be found."""
         index, count = divmod(sequence.num_computed_tokens, self._block_size)
         tokens = self._block_tokens(sequence, index)[:count]
-        parent = self._key(sequence, index - 1)
+        parent = self.key(sequence, index - 1)
         self._pool.cache(block, BlockContent(group, parent, tokens, None))
 
     def block_keys(self, sequence: TokenSequence, first: int, end: int) -> list[bytes]:
-        """Names of the full blocks `first` .. `end` - 1 of a sequence."""
+        """Names of the full blocks `first` .. `end` - 1 of a sequence; block -1 is the root."""
         if end <= first:
             return []
-        self._key(sequence, end - 1)
+        self.key(sequence, end - 1)
         return sequence.block_keys[first + 1 : end + 1]
 
-    def _key(self, sequence: TokenSequence, index: int) -> bytes:
+    def key(self, sequence: TokenSequence, index: int) -> bytes:
         """Key of the full block `index` of a sequence; of the root for -1."""
         keys = sequence.block_keys
         if not keys:

@@ -5,6 +5,7 @@ Not here: how a prefix is found (prefix_cache) and how a cause is found out (mis
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -30,6 +31,26 @@ class PromptSources(NamedTuple):
         return self.memory + self.disk + self.neighbour
 
 
+Wait = tuple[int, Literal["disk", "neighbour"]]
+"""A sequence waited for what follows on so many tokens: to be loaded, or computed by another."""
+
+
+def split_by_source(num_cached: int, waits: Sequence[Wait]) -> PromptSources:
+    """Say where the tokens came from that a sequence found when it started.
+
+    Args:
+        num_cached: how many they are.
+        waits: what it had waited for, in the order of time. What was there before the first is
+            from memory, and each brought what was there more at the next one, or in the end.
+    """
+    counts = {"memory": 0, "disk": 0, "neighbour": 0}
+    borders = [*(min(position, num_cached) for position, _ in waits), num_cached]
+    counts["memory"] = borders[0]
+    for (_, source), start, end in zip(waits, borders, borders[1:], strict=False):
+        counts[source] += end - start
+    return PromptSources(**counts)
+
+
 @dataclass(frozen=True, slots=True)
 class CacheMiss:
     """Why a prompt was not reused further than it was.
@@ -44,6 +65,7 @@ class CacheMiss:
             longer than the limit; "other_settings": the same text is kept, of another model or
             with other settings.
         position: the first token that was not reused for this cause.
+        num_tokens: how many from there on were computed for it.
         token_ids: of the prompt from there on, a few.
         cached_token_ids: what the nearest cached text has in their place; empty where the cause
             is another, or where it may be somebody else's text.
@@ -51,5 +73,6 @@ class CacheMiss:
 
     cause: MissCause
     position: int
+    num_tokens: int
     token_ids: tuple[int, ...] = ()
     cached_token_ids: tuple[int, ...] = ()

@@ -89,6 +89,18 @@ class KVPool(Protocol):
         ...
 
 
+class PagedKVPool(KVPool, Protocol):
+    """A pool that has bytes, which can be kept elsewhere and brought back."""
+
+    def read_block(self, block: int) -> bytes:
+        """The whole content of a block: `spec.page_bytes` bytes."""
+        ...
+
+    def write_block(self, block: int, content: bytes) -> None:
+        """Set the whole content of a block."""
+        ...
+
+
 class Ops(Protocol, Generic[Tensor, Weight]):
     """One backend. Results of every method are new tensors; arguments are left alone."""
 

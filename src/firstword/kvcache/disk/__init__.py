@@ -1,0 +1,1 @@
+"""KV blocks on the disk: full blocks outlive the pool, and the process."""
