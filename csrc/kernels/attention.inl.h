@@ -122,15 +122,20 @@ inline void attend_split(const Tile& tile, int64_t split) {
   const Range seen = tile.seen_by_any({0, static_cast<int>(tile.size)}, split_range(split));
   if (seen.empty()) return;
   const auto as_values = [](const uint8_t* p) { return reinterpret_cast<const Value*>(p); };
-  const int64_t first = seen.begin / kPagePositions, last = (seen.end - 1) / kPagePositions;
-  for (int64_t i = first; i <= last; ++i) {
-    const uint8_t* next = i < last ? tile.keys(i + 1) : tile.values(first);
-    score_tile<Pages>(tile, {as_values(tile.keys(i)), as_values(next), page_range(i)});
+  const int64_t first = seen.begin / kPagePositions, end = (seen.end - 1) / kPagePositions + 1;
+  // The blocks in the order in which they are read: those of keys, then those of values.
+  const auto block = [&](int64_t i) {
+    if (i < end) return as_values(tile.keys(i));
+    const int64_t value = first + i - end;
+    return as_values(tile.values(value < end ? value : end - 1));
+  };
+  for (int64_t i = first; i < end; ++i) {
+    score_tile<Pages>(tile, {block(i), block(i + Pages::kAhead), page_range(i)});
   }
   softmax_tile(tile, split);
-  for (int64_t i = first; i <= last; ++i) {
-    const uint8_t* next = tile.values(i < last ? i + 1 : i);
-    attend_tile<Pages>(tile, {as_values(tile.values(i)), as_values(next), page_range(i)}, split);
+  for (int64_t i = first; i < end; ++i) {
+    const int64_t j = end + i - first;
+    attend_tile<Pages>(tile, {block(j), block(j + Pages::kAhead), page_range(i)}, split);
   }
 }
 

@@ -2,6 +2,7 @@
 
 struct F16Pages {
   using Value = uint16_t;
+  static constexpr int64_t kAhead = 1;  // blocks from the one at work to the one being fetched
 
   static void pack(const Tile& tile, Group group) {
     const int64_t d = tile.args.head_dim;
@@ -21,8 +22,12 @@ struct F16Pages {
   static void weigh(const Tile&, Group, const Page<Value>&) {}
 };
 
+#ifndef QA
+#define QA 4
+#endif
 struct Q8Pages {
   using Value = int8_t;
+  static constexpr int64_t kAhead = QA;
 
   static int8_t* packed(const Tile& tile, Group group) {
     return reinterpret_cast<int8_t*>(tile.q + group.first * tile.args.head_dim);
@@ -49,8 +54,7 @@ struct Q8Pages {
   }
   // p[t] *= scale of v[t], for what was softmax's and is the values' weight from now on.
   static void weigh(const Tile& tile, Group group, const Page<Value>& page) {
-    const auto* scales =
-        reinterpret_cast<const uint16_t*>(page.data + kPagePositions * tile.args.head_dim);
+    const uint16_t* scales = scales_of(page, tile.args.head_dim);
     for (int m = 0; m < group.size; ++m) {
       float* p = tile.scores + (group.first + m) * kScoreStride +
                  page.range.begin % kSplitPositions;

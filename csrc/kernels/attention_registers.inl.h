@@ -93,12 +93,20 @@ inline void score_floats(const float* q, const Page<uint16_t>& page, int64_t hea
   }
 }
 
+// The scales after a block of codes; without a fetch of the next ones, a third of the time of decode
+// would be spent in wait for them.
+inline const uint16_t* scales_of(const Page<int8_t>& page, int64_t head_dim) {
+  const int8_t* scales = page.data + kPagePositions * head_dim;
+  fetch_ahead(page, scales);
+  return reinterpret_cast<const uint16_t*>(scales);
+}
+
 // The same of codes. q: [head_dim / 4][M][4]. page: [head_dim / 4][32][4], then f16 scales [32].
 template <int M>
 inline void score_codes(const int8_t* q, const CodedQuery* queries, const Page<int8_t>& page,
                         int64_t head_dim, float* scores) {
   constexpr int N = static_cast<int>(tile_columns(M) / kWidth);
-  const auto* scales = reinterpret_cast<const uint16_t*>(page.data + kPagePositions * head_dim);
+  const auto* scales = scales_of(page, head_dim);
   for (int64_t column = 0; column < kPagePositions; column += N * kWidth) {
     IntVec sum[M][N];
 #pragma GCC unroll 6

@@ -24,8 +24,10 @@ FLAGS = (
 ).split()
 ISA_FLAGS = {
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
-    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mavx2"]
-    + ["-mfma", "-mf16c"],
+    "avx512": [
+        *("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"),
+        *("-mavx2", "-mfma", "-mf16c"),
+    ],
 }
 UNITS = (
     "kernels/attention.cpp",

@@ -10,7 +10,6 @@ from firstword.config import BLOCK_SIZE
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import KVCacheSpec
 
-
 KV_DTYPES = ("float16", "q8")
 """Types of keys and values that there are kernels for."""
 
