@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from firstword.batch import Float32Array
@@ -11,8 +12,11 @@ from firstword.config import EngineConfig
 from firstword.engine.binding import Numerics
 from firstword.engine.engine import Engine
 from firstword.engine.model import EngineModel
-from firstword.engine.runner import NativeRunner, ReferenceRunner, Runner
+from firstword.engine.runner import NativeRunner, ReferenceRunner
 from firstword.engine.step import StepTime
+from firstword.kvcache.disk.record import StoreIdentity
+from firstword.kvcache.disk.store import DiskStore
+from firstword.kvcache.disk.tier import DiskTier, Pages, PageSizes
 from firstword.models.registry import Model as Network
 from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops.native import NativeOps
@@ -55,7 +59,7 @@ class Model:
             self.ops = ReferenceOps(self.numerics)
             self.network = build_model(self.checkpoint, self.ops, self.spec)
 
-    def runner(self, num_blocks: int) -> Runner:
+    def runner(self, num_blocks: int) -> NativeRunner | ReferenceRunner:
         """A runner with an empty KV pool."""
         if self.native is not None:
             return NativeRunner(self.native, self.native.ops.new_kv_pool(self.spec, num_blocks))
@@ -84,6 +88,21 @@ class Model:
             compile_grammar=compile_grammar,
         )
         return Engine(self.runner(num_blocks), model, config, recorder=recorder)
+
+    def engine_with_disk(self, home: Path, num_blocks: int = 400) -> tuple[Engine, DiskTier]:
+        """One that keeps blocks in a folder, and to which loading them always seems to pay."""
+        slow = self.engine(num_blocks=num_blocks, step_time=StepTime(ms_per_token=1e3))
+        runner = self.runner(num_blocks)
+        tier = self.tier(home, runner.kv)
+        return Engine(runner, slow.model, slow.config, tier=tier), tier
+
+    def tier(self, home: Path, pages: Pages) -> DiskTier:
+        """A tier in a folder, of at most 100 MB."""
+        digest = blake2b(f"{self.checkpoint.fingerprint}{self.spec}".encode(), digest_size=16)
+        sizes = tuple(g.bytes_per_block(self.spec.block_size) for g in self.spec.groups)
+        name = (digest.digest(), "tiny", self.numerics)
+        store = DiskStore(home, StoreIdentity(*name, sizes, self.spec.block_size), 10**8)
+        return DiskTier(store, pages, PageSizes(sizes, self.spec.page_bytes))
 
 
 def finish(engine: Engine) -> dict[tuple[str, int], list[int]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firstword.config import EngineConfig, ModelConfig, RopeScaling
+from firstword.config import EngineConfig, ModelConfig, RopeScaling, parse_size
 from firstword.errors import ConfigError
 
 LLAMA: dict[str, Any] = {
@@ -167,3 +167,24 @@ def test_engine_settings_that_may_be_left_open() -> None:
     config = EngineConfig()
     assert config.max_queued_requests is None
     assert config.max_queued_tokens is config.memory_bytes is config.kv_memory_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [
+        ("2000000000", 2_000_000_000),
+        ("800M", 800 * 2**20),
+        ("2G", 2 * 2**30),
+        ("1.5GiB", 3 * 2**29),
+        ("64 kb", 64 * 2**10),
+        ("1T", 2**40),
+    ],
+)
+def test_sizes(text: str, num_bytes: int) -> None:
+    assert parse_size(text, "memory") == num_bytes
+
+
+@pytest.mark.parametrize("text", ["", "G", "-1G", "2X", "1,5G", "1e9", "nan", "٣", "9" * 400])
+def test_sizes_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"memory is .* 800M"):
+        parse_size(text, "memory")

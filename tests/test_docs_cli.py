@@ -91,5 +91,5 @@ def test_environment_variables_exist() -> None:
     source = Path(__file__).parent.parent
     code = "".join(path.read_text(encoding="utf-8") for path in source.glob("src/**/*.py"))
     named = re.findall(r"`(FIRSTWORD_\w+)`", SECTIONS["Environment"])
-    assert len(named) == 4
+    assert len(named) == 5
     assert all(name in code for name in named)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -183,3 +184,46 @@ def test_what_waits_is_limited_only_where_that_was_asked_for(path: Path) -> None
     with pytest.raises(QueueFullError, match="at most 2 may"):
         limited.generate(["Hello"] * 6, one)
     assert not limited._processor.has_work
+
+
+# -- A miss, after a restart -----------------------------------------------------------------------
+
+LONG = "The first block of this prompt is longer than thirty-two tokens, and so is the second. " * 2
+
+
+def cause_of(path: Path, text: str, config: EngineConfig | None = None) -> str | None:
+    """What a process of its own says of a prompt that it reads."""
+    llm = LLM(path, config=config or EngineConfig(kv_disk_bytes=10**8))
+    miss = llm.generate(text, PARAMS)[0].cache_miss
+    assert llm.engine.kv.exchange is not None
+    llm.engine.kv.exchange.tier.close()
+    return None if miss is None else miss.cause
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FIRSTWORD_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_p06_a_text_that_changed_and_one_kept_for_other_settings(path: Path, home: Path) -> None:
+    assert cause_of(path, LONG) is None
+    assert cause_of(path, "A" + LONG) == "different_text"
+    other = EngineConfig(kv_disk_bytes=10**8, kv_dtype="float32")
+    assert cause_of(path, LONG, other) == "other_settings"
+
+
+def test_p06_a_text_that_was_not_used_for_too_long(path: Path, home: Path) -> None:
+    assert cause_of(path, LONG) is None
+    for file in (home / "kv").rglob("*"):
+        os.utime(file, (0, 0))
+    assert cause_of(path, LONG) == "expired"
+
+
+def test_p06_a_text_that_gave_way_to_others(path: Path, home: Path) -> None:
+    assert cause_of(path, LONG) is None
+    num_bytes = sum(file.stat().st_size for file in (home / "kv").rglob("*") if file.is_file())
+    small = EngineConfig(kv_disk_bytes=num_bytes)
+    for i in range(8):
+        cause_of(path, f"{i} {LONG}", small)
+    assert cause_of(path, LONG, small) == "evicted"

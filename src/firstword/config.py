@@ -5,6 +5,7 @@ Not here: where files are (weights) and what a request asks for (sampling.params
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -336,3 +337,25 @@ class EngineConfig:
             raise ConfigError(
                 f"step_time_budget_ms is {self.step_time_budget_ms}: it must be above 0, or None"
             )
+
+
+def parse_size(text: str, name: str) -> int:
+    """Bytes written as a number with or without a unit: 800M, 2G, 1.5GiB, 2000000000.
+
+    Units are powers of 1024.
+
+    Args:
+        text: the size.
+        name: of what it is the size, for the error.
+
+    Raises:
+        ConfigError: it is no size.
+    """
+    match = re.fullmatch(
+        r"(\d{1,18}(?:\.\d{1,9})?)\s*([kmgt]?)(?:i?b)?", text.strip().lower(), re.ASCII
+    )
+    if match is None:
+        raise ConfigError(f"{name} is {text!r}: write a size like 800M, 2G or 1.5GiB")
+    number, unit = match.groups()
+    factor: int = 1024 ** " kmgt".index(unit or " ")
+    return round(float(number) * factor)

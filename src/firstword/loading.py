@@ -5,8 +5,6 @@ Used by every shell (`LLM`, `AsyncLLM`, the engine's own process). Not here: req
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,6 +22,7 @@ from firstword.engine.engine import Engine
 from firstword.engine.messages import EngineInfo
 from firstword.engine.model import EngineModel
 from firstword.errors import ConfigError
+from firstword.kvcache.disk.limit import kv_disk_bytes
 from firstword.kvcache.disk.record import StoreIdentity
 from firstword.kvcache.disk.store import DiskStore
 from firstword.kvcache.disk.tier import QUEUE_BYTES, DiskTier, Pages, PageSizes
@@ -261,9 +260,11 @@ def _disk_bytes(config: EngineConfig) -> int:
     """What KV blocks may take of the disk; 0: none are kept."""
     if not (config.enable_kv_cache and config.enable_prefix_caching):
         return 0
-    if config.kv_disk_bytes is not None:
-        return config.kv_disk_bytes
-    return default_disk_bytes(_kv_home())
+    try:
+        home = _kv_home()
+    except ConfigError:  # there is none, and the panel cache has said so
+        return 0
+    return kv_disk_bytes(config.kv_disk_bytes, home)
 
 
 def _kv_home() -> Path:
@@ -276,14 +277,6 @@ def _open_tier(identity: StoreIdentity, pages: Pages, max_bytes: int) -> DiskTie
         return None
     sizes = PageSizes(identity.page_bytes, max(identity.page_bytes))
     return DiskTier(DiskStore(_kv_home(), identity, max_bytes), pages, sizes)
-
-
-def default_disk_bytes(home: Path) -> int:
-    """What KV blocks may take of the disk where nothing is said of it."""
-    if os.environ.get("FIRSTWORD_KV_DISK"):
-        return int(os.environ["FIRSTWORD_KV_DISK"])
-    folder = next((f for f in (home, *home.parents) if f.exists()), Path("/"))
-    return min(10 * 10**9, shutil.disk_usage(folder).free // 10)
 
 
 def _engine_model(file: ModelFile, bound: _Bound, identity: StoreIdentity) -> EngineModel:

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from firstword.cli.cache import usage_line
+from firstword.kvcache.disk.listing import list_stores
 from firstword.weights.panel_cache import PanelCache
 from tests.cli.commands import Terminal
+from tests.kvcache.disk.blocks import IDENTITY, blocks, store_of
 
 
 @pytest.fixture(autouse=True)
@@ -26,13 +28,44 @@ def test_show_says_how_much_is_kept_and_where(terminal: Terminal, folder: Path) 
         assert lines[:2] == [usage_line(), str(folder)]
         assert lines[2].startswith("prepared vocabularies: 0 files")
         assert lines[3] == str(folder.with_name("vocabularies"))
+        assert lines[4:] == ["prompts: 0 tokens, 0 bytes", str(folder.with_name("kv"))]
     assert usage_line() == "prepared weights: 2 files, 2 MB; see firstword cache"
 
 
 def test_clear_removes_them_all(terminal: Terminal, folder: Path) -> None:
-    assert terminal.run("cache", "clear").stdout == "removed 2 files, 2 MB\n"
+    keep_prompts(folder.with_name("kv"))
+    answer = terminal.run("cache", "clear").stdout
+    assert answer == "removed 2 files, 2 MB\nremoved prompts, 1716 bytes\n"
     assert [path.name for path in folder.iterdir()] == ["notes"]
-    assert terminal.run("cache", "clear").stdout == "removed 0 files, 0 bytes\n"
+    assert list_stores(folder.with_name("kv")) == []
+    answer = terminal.run("cache", "clear").stdout
+    assert answer == "removed 0 files, 0 bytes\nremoved prompts, 0 bytes\n"
+
+
+def keep_prompts(home: Path) -> None:
+    store = store_of(home)
+    assert all(store.append(block) for block in blocks(10))
+    store.close()
+
+
+def test_show_lists_the_prompts_of_each_model(terminal: Terminal, folder: Path) -> None:
+    home = folder.with_name("kv")
+    keep_prompts(home)
+    lines = terminal.run("cache").stdout.splitlines()
+    assert lines[4:] == [
+        "prompts: 40 tokens, 1864 bytes",
+        str(home),
+        "  tiny (float16, native): 40 tokens, 1864 bytes",
+        f"  {home / IDENTITY.digest.hex()}",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["prompts", "weights", "vocabularies"])
+def test_clear_can_remove_one_kind(terminal: Terminal, folder: Path, kind: str) -> None:
+    keep_prompts(folder.with_name("kv"))
+    assert terminal.run("cache", "clear", kind).stdout.startswith("removed ")
+    assert bool(list_stores(folder.with_name("kv"))) == (kind != "prompts")
+    assert len(list(folder.glob("*.panels"))) == (0 if kind == "weights" else 2)
 
 
 def test_one_file_is_no_plural(folder: Path) -> None:
@@ -44,6 +77,8 @@ def test_other_actions_are_usage_errors(terminal: Terminal) -> None:
     end = terminal.run("cache", "clean")
     assert end.status == 2
     assert "give show or clear" in end.stderr
+    for arguments in (["clear", "kv"], ["show", "prompts"]):
+        assert terminal.run("cache", *arguments).status == 2
 
 
 def test_what_cannot_be_removed_is_an_error_in_one_line(

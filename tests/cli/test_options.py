@@ -6,7 +6,8 @@ import sys
 import pytest
 import typer
 
-from firstword.cli.options import read_prompt, sampling_params
+from firstword.cli.options import Machine, read_prompt, sampling_params
+from firstword.errors import ConfigError
 
 
 class Keyboard(io.StringIO):
@@ -31,3 +32,11 @@ def test_a_byte_order_mark_is_no_part_of_the_prompt(monkeypatch: pytest.MonkeyPa
     pipe = io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfhi\n"))
     monkeypatch.setattr(sys, "stdin", pipe)
     assert read_prompt(None) == "hi"
+
+
+def test_disk_for_prompts_is_a_size_or_left_to_the_default() -> None:
+    assert Machine().kv_disk_bytes is None
+    assert Machine(kv_disk="0").kv_disk_bytes == 0
+    assert Machine(kv_disk="10G").kv_disk_bytes == 10 * 2**30
+    with pytest.raises(ConfigError, match="--kv-disk is 'all': write a size like"):
+        _ = Machine(kv_disk="all").kv_disk_bytes

@@ -9,32 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from firstword.cli.serve import _engine_config, parse_size, start_lines
-from firstword.errors import ConfigError
+from firstword.cli.options import Machine
+from firstword.cli.serve import _engine_config, start_lines
 from firstword.server.run import listen
 from tests.cli.commands import Terminal
 from tests.server.operated import OperatedFake
-
-
-@pytest.mark.parametrize(
-    ("text", "num_bytes"),
-    [
-        ("2000000000", 2_000_000_000),
-        ("800M", 800 * 2**20),
-        ("2G", 2 * 2**30),
-        ("1.5GiB", 3 * 2**29),
-        ("64 kb", 64 * 2**10),
-        ("1T", 2**40),
-    ],
-)
-def test_sizes(text: str, num_bytes: int) -> None:
-    assert parse_size(text) == num_bytes
-
-
-@pytest.mark.parametrize("text", ["", "G", "-1G", "2X", "1,5G", "1e9", "nan"])
-def test_sizes_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="800M"):
-        parse_size(text)
 
 
 def test_the_start_says_what_there_is_and_why() -> None:
@@ -123,6 +102,7 @@ def test_a_real_model_is_served_and_the_server_ends_well(chat_model: str, tmp_pa
 
 
 def test_the_line_is_limited() -> None:
-    config = _engine_config(None, None, 64, panel_cache=True)
+    config = _engine_config(None, None, 64, Machine(kv_disk="2G"))
+    assert config.kv_disk_bytes == 2 * 2**30
     assert config.max_queued_requests == 512
     assert config.max_queued_tokens is None  # by the KV pool

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 
-from firstword.cli.terminal import PromptProgress, StatusLine, format_bytes
+from firstword.cli.terminal import PromptProgress, StatusLine, format_bytes, note_stats, stats_line
+from firstword.engine.outputs import RequestMetrics, RequestOutput
+from firstword.kvcache.sources import PromptSources
 from firstword.trace import events
+from firstword.trace.misses import ExplainedMiss
 
 
 class Screen(io.StringIO):
@@ -63,3 +67,28 @@ def test_progress_counts_cached_and_computed_tokens(monkeypatch: pytest.MonkeyPa
     chunk = events.ScheduledChunk("a", 0, 100, 512)
     progress(events.StepExecuted(1, 1, 0, (chunk,), 1, 1, 0, 0, 0, 0, 0))
     assert screen.getvalue().endswith("612 of 1000 tokens")
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        (PromptSources(), "prompt 4,000 tokens (0 cached)"),
+        (
+            PromptSources(memory=31, disk=3968),
+            "prompt 4,000 tokens (3,999 cached, 3,968 from disk)",
+        ),
+    ],
+)
+def test_what_came_from_the_disk_is_in_the_statistics(sources: PromptSources, words: str) -> None:
+    metrics = RequestMetrics(0.5, 1.0, sources.num_cached, 1, 0, 0, sources=sources)
+    output = RequestOutput("a", None, tuple(range(4000)), (), 1, metrics)
+    assert stats_line(output).startswith(words + " · ")
+
+
+def test_a_miss_stands_below_the_statistics(capsys: pytest.CaptureFixture[str]) -> None:
+    output = RequestOutput("a", None, (1, 2, 3), (), 1, RequestMetrics(0.5, 1.0, 0, 3, 0, 0))
+    note_stats(output)
+    assert capsys.readouterr().err == stats_line(output) + "\n"
+    miss = ExplainedMiss("different_text", 1, 2, "It is", " 10:42", " 10:41")
+    note_stats(replace(output, cache_miss=miss))
+    assert capsys.readouterr().err.splitlines()[1:] == [miss.in_words()]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from firstword.engine.outputs import PromptProgress
 from firstword.engine.request import RequestOptions
+from firstword.kvcache.sources import PromptSources
 from firstword.kvcache.spec import kv_bytes
 from tests.engine.rig import BLOCKS, GREEDY, SPEC, rig
 
@@ -63,7 +64,7 @@ def test_progress_is_told_until_the_prompt_is_read() -> None:
     it.engine.add_request("a", list(range(8)) * 3, GREEDY)
     assert it.engine.progress() == []  # of the last step, in which it was not
     it.engine.step()
-    assert it.engine.progress() == [("a", PromptProgress(24, 8, 16, 0, 1.0))]
+    assert it.engine.progress() == [("a", PromptProgress(24, PromptSources(8), 16, 0, 1.0))]
     it.engine.step()
     assert it.engine.progress() == []
 
@@ -76,6 +77,7 @@ def test_the_counters_are_sums_over_all_requests() -> None:
         it.engine.release(name)
     stats = it.engine.stats
     assert stats.num_prompt_tokens == 24
+    assert stats.sources == PromptSources(memory=11)
     assert stats.num_cached_tokens == 11
     assert stats.num_computed_tokens == 12 + 3 + 1 + 3
     assert stats.num_generated_tokens == 8

@@ -6,15 +6,19 @@ shorter than the prompts), every sampling mode, and the two real models under th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from firstword.config import EngineConfig
 from firstword.engine.binding import Numerics
 from firstword.engine.engine import Engine
+from firstword.engine.outputs import SequenceOutput
+from firstword.kvcache.block_pool import BlockPool
+from firstword.kvcache.disk.tier import NOMINAL_BYTES_PER_SECOND
 from firstword.quant import GGMLType
 from firstword.sampling.params import SamplingParams
 from tests.harness import Model, answer, finish
@@ -65,6 +69,54 @@ def after_a_prefix(model: Model, prompt: list[int], params: SamplingParams) -> l
     return tokens
 
 
+def after_a_restart(model: Model, prompt: list[int], params: SamplingParams) -> list[int]:
+    """All but the last block, and most of that, come from the disk, where another engine left them.
+
+    That one read the prompt and went on differently.
+    """
+    with TemporaryDirectory() as folder:
+        engine, tier = model.engine_with_disk(Path(folder))
+        answer(engine, [*prompt[:70], *(t + 1 for t in prompt[70:]), *prompt[:40]], params)
+        tier.close()
+        engine, tier = model.engine_with_disk(Path(folder))
+        tokens = answer(engine, prompt, params)
+        assert engine.release("it").sources == (0, 70, 0)
+        tier.close()
+        return tokens
+
+
+def spilled(model: Model, prompt: list[int], params: SamplingParams) -> list[int]:
+    """Likewise preempted; what it had is then evicted, and loaded when its turn comes again."""
+    longest = model.spec.blocks_per_sequence(len(prompt) + 3 * NUM_OUTPUT, len(prompt))
+    for num_blocks in range(longest, 2 * longest):
+        with TemporaryDirectory() as folder:
+            engine, tier = model.engine_with_disk(Path(folder), num_blocks)
+            assert engine.kv.exchange is not None
+            engine.add_request("older", prompt[::-1], replace(params, max_tokens=3 * NUM_OUTPUT))
+            engine.add_request("it", prompt, params)
+            outputs = list(step_until_preempted(engine))
+            while engine.scheduler.num_waiting and not engine.kv.exchange.is_loading:
+                evict(engine.kv.pool, engine.kv.num_free_blocks)
+                outputs += engine.step()
+            while engine.has_work:
+                outputs += engine.step()
+            tier.close()
+            if tier.bytes_per_second != NOMINAL_BYTES_PER_SECOND:
+                return [output.token_id for output in outputs if output.request_id == "it"]
+    raise AssertionError("no size of the pool led to a preemption and a load")
+
+
+def step_until_preempted(engine: Engine) -> Iterator[SequenceOutput]:
+    while engine.has_work and not engine.stats.num_preemptions:
+        yield from engine.step()
+
+
+def evict(pool: BlockPool, count: int) -> None:
+    """Take the next blocks and give them back, their content forgotten."""
+    for block in [pool.allocate() for _ in range(count)]:
+        pool.release(block)
+
+
 def preempted(model: Model, prompt: list[int], params: SamplingParams) -> list[int]:
     """An older request grows beside it until the pool is full; the younger gives its blocks up."""
     alone = model.spec.blocks_per_sequence(len(prompt) + NUM_OUTPUT, len(prompt))
@@ -97,7 +149,9 @@ CONDITIONS: dict[str, Condition] = {
     "chunks of 512": chunked(512),
     "mixed": mixed_with_others,
     "prefix hit inside a block": after_a_prefix,
+    "after a restart": after_a_restart,
     "preempted": preempted,
+    "preempted and loaded": spilled,
     "n > 1": one_of_several,
     "no KV cache": without_kv_cache,
 }

@@ -11,6 +11,7 @@ from firstword.config import EngineConfig
 from firstword.engine.engine import Engine
 from firstword.engine.model import EngineModel
 from firstword.engine.request import RequestOptions
+from firstword.kvcache.sources import CacheMiss, PromptSources
 from firstword.ops.cost import Cost
 from firstword.sampling.params import SamplingParams
 from firstword.trace import events
@@ -45,6 +46,19 @@ def test_cached_tokens_are_counted_and_not_computed() -> None:
         ("a", 0, 0),
         ("b", 10, 2),
     ]
+
+
+def test_p03_a_miss_is_in_the_event_and_in_the_metrics() -> None:
+    it = rig()
+    it.engine.add_request("a", list(range(12)), GREEDY)
+    it.run()
+    it.engine.add_request("b", [*range(5), 9, *range(6, 12)], GREEDY)
+    it.run()
+    miss = CacheMiss("different_text", 5, 7, (9, *range(6, 12)), tuple(range(5, 12)))
+    metrics = it.engine.release("b")
+    assert (metrics.sources, metrics.miss) == (PromptSources(memory=5), miss)
+    matched = [e for e in it.events if isinstance(e, events.PrefixMatched)]
+    assert [(e.num_disk_tokens, e.miss) for e in matched] == [(0, None), (0, miss)]
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def test_p01_where_the_blocks_of_a_window_are_gone_the_tokens_lost_are_told() ->
     keep(manager, TOKENS)
     admit(manager, [1, 2, 3, 4, 5])  # takes blocks of the window, which were given back first
     missed = miss_of(manager, [*TOKENS[:9], 7, 8])
-    assert missed == CacheMiss("evicted", 4, 4, (*TOKENS[4:9], 7, 8))
+    assert missed == CacheMiss("evicted", 4, 4, (*TOKENS[4:9], 7, 8), of_window=True)
 
 
 def test_a_prompt_that_no_room_is_left_to_reuse_counts_as_evicted() -> None:

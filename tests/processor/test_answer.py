@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from firstword.engine.outputs import RequestMetrics, SequenceOutput, TextDelta
+from firstword.kvcache.sources import CacheMiss
 from firstword.processor.answer import Answer, with_output
 from firstword.processor.prompt import EncodedPrompt
 from firstword.sampling.params import SamplingParams
@@ -100,6 +102,19 @@ def test_logprobs_carry_both_probabilities(tokenizer: Tokenizer) -> None:
     assert delta is not None
     assert [(t.token_id, t.logprob, t.probability) for t in delta.logprobs] == [(7, -1.0, 0.25)]
     assert answer.output(METRICS).outputs[0].logprobs == delta.logprobs
+
+
+def test_a_miss_is_told_with_its_texts(tokenizer: Tokenizer) -> None:
+    assert answer_of(tokenizer, SamplingParams(seed=1)).output(METRICS).cache_miss is None
+    now, cached = (tuple(tokenizer.encode(text)) for text in (" 词 now", " 词 then"))
+    before = tuple(tokenizer.encode("It is"))
+    prompt = EncodedPrompt((*before, *now), "It is 词 now", 2)
+    answer = Answer("it", prompt, SamplingParams(seed=1), tokenizer, lambda *_: None)
+    miss = CacheMiss("different_text", len(before), len(now), now, cached)
+    told = answer.output(replace(METRICS, miss=miss)).cache_miss
+    assert told is not None
+    assert (told.text, told.cached_text) == (" 词 now", " 词 then")
+    assert "It is".endswith(told.before) and told.before
 
 
 def test_times_of_a_request_add_up() -> None:

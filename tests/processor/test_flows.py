@@ -14,6 +14,7 @@ from firstword.engine.outputs import (
     TextDelta,
 )
 from firstword.errors import CapacityError, EngineDiedError, FirstwordError
+from firstword.kvcache.sources import PromptSources
 from firstword.processor.flows import Flow, Flows
 from firstword.processor.prompt import EncodedPrompt
 from firstword.sampling.params import SamplingParams
@@ -80,13 +81,13 @@ def test_who_is_accepted_is_told_how_many_wait_before_it(tokenizer: Tokenizer) -
     flows.take(message)
     [piece] = taken(flow)
     assert isinstance(piece, TextDelta)
-    assert piece.progress == PromptProgress(2, 0, 0, 3, 0.25)
+    assert piece.progress == PromptProgress(2, PromptSources(), 0, 3, 0.25)
 
 
 def test_text_and_progress_go_to_whom_they_are_for(bench: Bench) -> None:
     assert not bench.take("some words")
     message = StepMessage.empty()
-    progress = PromptProgress(2, 0, 1, 0, 0.5)
+    progress = PromptProgress(2, PromptSources(), 1, 0, 0.5)
     message.progress.extend([Progressed("it", progress), Progressed("unknown", progress)])
     bench.flows.take(message)
     *words, last = taken(bench.flow)

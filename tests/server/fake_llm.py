@@ -19,11 +19,13 @@ from firstword.engine.outputs import (
 from firstword.engine.request import RequestOptions
 from firstword.engine.stats import EngineStats
 from firstword.errors import ConfigError, PromptTooLongError
+from firstword.kvcache.sources import CacheMiss, PromptSources
 from firstword.processor.prompt import EncodedPrompt, Prompt, PromptEncoder
 from firstword.sampling.params import SamplingParams
 from firstword.text.chat_template import ChatTemplate
 from firstword.text.stream import TextStream
 from firstword.text.tokenizer import Tokenizer
+from firstword.trace.misses import ExplainedMiss, explained
 from tests.text import vocabularies
 
 CHATML = (
@@ -53,7 +55,8 @@ class Script:
         refusal_after: seconds before it.
         failure: raised after `failure_after` tokens.
         failure_after: see `failure`.
-        num_cached: cached tokens of the prompt.
+        sources: cached tokens of the prompt.
+        miss: why there are no more.
         never_ends: nothing comes after the progress.
     """
 
@@ -66,7 +69,8 @@ class Script:
     refusal_after: float = 0.0
     failure: Exception | None = None
     failure_after: int = 0
-    num_cached: int = 0
+    sources: PromptSources = field(default_factory=PromptSources)
+    miss: CacheMiss | None = None
     never_ends: bool = False
 
 
@@ -215,15 +219,30 @@ class FakeAsyncLLM:
 
     def _output(self, samples: Sequence[_FakeSample]) -> RequestOutput:
         request = samples[0].request
-        num_computed = len(request.prompt.token_ids) - self.script.num_cached
+        num_computed = len(request.prompt.token_ids) - self.script.sources.num_cached
         return RequestOutput(
             request_id=request.request_id,
             prompt=request.prompt.text,
             prompt_token_ids=request.prompt.token_ids,
             outputs=tuple(sample.output() for sample in samples),
             seed=1234 if request.params.seed is None else request.params.seed,
-            metrics=RequestMetrics(0.1, 0.2, self.script.num_cached, num_computed, 0, 1024),
+            metrics=RequestMetrics(
+                0.1,
+                0.2,
+                self.script.sources.num_cached,
+                num_computed,
+                0,
+                1024,
+                sources=self.script.sources,
+                miss=self.script.miss,
+            ),
+            cache_miss=self._cache_miss(request),
         )
+
+    def _cache_miss(self, request: FakeRequest) -> ExplainedMiss | None:
+        if self.script.miss is None:
+            return None
+        return explained(self.script.miss, request.prompt.token_ids, self.tokenizer.decode)
 
 
 class _FakeSample:

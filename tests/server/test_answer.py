@@ -6,6 +6,7 @@ import pytest
 
 from firstword.engine.outputs import PromptProgress, TextDelta
 from firstword.errors import SamplingError
+from firstword.kvcache.sources import PromptSources
 from firstword.processor.prompt import EncodedPrompt
 from firstword.sampling.params import SamplingParams
 from firstword.server.answer import Answer
@@ -21,12 +22,12 @@ def new_answer() -> Answer:
 
 def test_progress_comes_before_the_start() -> None:
     answer = new_answer()
-    progress = PromptProgress(3, 2, 2, 0, 0.0)
+    progress = PromptProgress(3, PromptSources(2), 2, 0, 0.0)
     assert list(answer.push(TextDelta("r", 0, "", (), progress=progress))) == [Progress(progress)]
     events = list(answer.push(TextDelta("r", 0, "a", (7,))))
     assert events == [
-        Started(Usage(prompt=3, cached=2), PARAMS),
-        Delta(0, (ContentPiece("a"),), (), Usage(3, 2, 1, 0)),
+        Started(Usage(prompt=3, sources=PromptSources(2)), PARAMS),
+        Delta(0, (ContentPiece("a"),), (), Usage(3, PromptSources(2), 1, 0)),
     ]
 
 
@@ -34,7 +35,7 @@ def test_tokens_without_text_are_counted_and_silent() -> None:
     answer = new_answer()
     list(answer.push(TextDelta("r", 0, "a", (7,))))
     assert list(answer.push(TextDelta("r", 1, "", (8, 9)))) == []
-    assert answer.usage == Usage(3, 0, 3, 0)
+    assert answer.usage == Usage(3, PromptSources(), 3, 0)
 
 
 def test_stop_strings_are_told_of_each_sample() -> None:
@@ -46,8 +47,8 @@ def test_stop_strings_are_told_of_each_sample() -> None:
         for i, reason in enumerate(reasons)
     ]
     assert ends == [
-        [SampleEnd(0, "stop", "END", Usage(3, 0, 2, 0))],
-        [SampleEnd(1, "stop", None, Usage(3, 0, 3, 0))],
+        [SampleEnd(0, "stop", "END", Usage(3, PromptSources(), 2, 0))],
+        [SampleEnd(1, "stop", None, Usage(3, PromptSources(), 3, 0))],
     ]
 
 

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from firstword.errors import EngineDiedError
+from firstword.kvcache.sources import PromptSources
 from firstword.server.app import Operations, create_app
 from firstword.server.auth import ApiKey
 from firstword.server.settings import ServerSettings
@@ -218,7 +219,7 @@ def test_other_names_and_other_sites_are_refused_on_this_machine() -> None:
 
 
 def test_a_finished_request_is_logged_without_its_words(caplog: pytest.LogCaptureFixture) -> None:
-    llm = OperatedFake(Script(text="Hello", num_cached=3))
+    llm = OperatedFake(Script(text="Hello", sources=PromptSources(3)))
 
     async def act(client: httpx.AsyncClient) -> None:
         for stream in (False, True):

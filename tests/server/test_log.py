@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -42,6 +43,12 @@ def test_a_finished_request_is_one_object_of_json() -> None:
     told = json.loads(JsonFormatter().format(record_of(FINISHED.fields(now=101.0))))
     assert (told["level"], told["logger"], told["id"]) == ("info", "firstword.requests", "r1")
     assert (told["prompt_tokens"], told["cached_tokens"], told["ttft"]) == (20, 16, 0.1235)
+
+
+def test_what_came_from_the_disk_and_a_miss_are_told_where_there_were_any() -> None:
+    record = replace(FINISHED, num_disk_tokens=12, miss="evicted@16")
+    line = TextFormatter().format(record_of(record.fields(now=101.0)))
+    assert line.endswith(" finish=stop disk_tokens=12 miss=evicted@16")
 
 
 def test_a_request_without_generation_is_shorter() -> None:

@@ -4,6 +4,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from firstword.engine.stats import EngineStats
+from firstword.kvcache.sources import CacheMiss, PromptSources
 from firstword.server.app import create_app
 from tests.server.fake_llm import Script
 from tests.server.operated import CHAT, OperatedFake, with_client
@@ -39,13 +40,25 @@ def scrape(llm: OperatedFake, num_requests: int, accept: str = "") -> tuple[str,
 
 
 def test_requests_are_counted_under_the_names_that_dashboards_know() -> None:
-    llm = OperatedFake(Script(text="Hello", num_cached=2))
+    miss = CacheMiss("evicted", 6, 3)
+    llm = OperatedFake(Script(text="Hello", sources=PromptSources(2, 3, 1), miss=miss))
     text, content_type = scrape(llm, 3)
     assert content_type.startswith("text/plain")
     samples = read(text)
     num_prompt = len(llm.requests[0].prompt.token_ids)
     assert of_model(samples, "prompt_tokens_total") == 3 * num_prompt
-    assert of_model(samples, "prompt_tokens_cached_total") == 6
+    assert of_model(samples, "prompt_tokens_cached_total") == 18
+    by_source = {
+        "local_compute": 3 * (num_prompt - 6),
+        "local_cache_hit": 9,
+        "external_kv_transfer": 9,
+    }
+    for source, count in by_source.items():
+        assert of_model(samples, "prompt_tokens_by_source_total", source=source) == count
+    for source, count in {"memory": 6, "disk": 9, "neighbour": 3}.items():
+        assert of_model(samples, "prompt_tokens_cached_by_source_total", source=source) == count
+    assert of_model(samples, "prefix_cache_misses_total", cause="evicted") == 3
+    assert of_model(samples, "prefix_cache_missed_tokens_total", cause="evicted") == 9
     assert of_model(samples, "generation_tokens_total") == 18
     assert of_model(samples, "request_success_total", finished_reason="stop") == 3
     assert of_model(samples, "time_to_first_token_seconds_count") == 3
@@ -88,7 +101,7 @@ def test_the_engine_tells_its_own() -> None:
         num_blocks=100,
         num_steps=7,
         num_prompt_tokens=1000,
-        num_cached_tokens=600,
+        sources=PromptSources(memory=500, disk=250, neighbour=100),
         num_preemptions=2,
         num_restarts=1,
     )
@@ -98,6 +111,8 @@ def test_the_engine_tells_its_own() -> None:
     assert of_model(samples, "kv_cache_usage_perc") == 0.25
     assert of_model(samples, "prefix_cache_queries_total") == 1000
     assert of_model(samples, "prefix_cache_hits_total") == 600
+    assert of_model(samples, "external_prefix_cache_queries_total") == 400
+    assert of_model(samples, "external_prefix_cache_hits_total") == 250
     assert of_model(samples, "num_preemptions_total") == 2
     assert of_model(samples, "num_steps_total") == 7
     assert of_model(samples, "engine_restarts_total") == 1

@@ -7,6 +7,7 @@ import pytest
 
 from firstword.engine.outputs import PromptProgress, TextDelta
 from firstword.errors import EngineDiedError, QueueFullError
+from firstword.kvcache.sources import CacheMiss, PromptSources
 from firstword.sampling.params import SamplingParams
 from firstword.server.errors import RequestTimeoutError, ShuttingDownError
 from firstword.server.log import RequestRecord, current_request
@@ -15,7 +16,7 @@ from firstword.trace.metrics import ServingMetrics
 from tests.server.fake_llm import Script
 from tests.server.operated import OperatedFake
 
-PROGRESS = (PromptProgress(2, 1, 1, 0, 0.0),)
+PROGRESS = (PromptProgress(2, PromptSources(1), 1, 0, 0.0),)
 
 
 class Bench:
@@ -40,11 +41,11 @@ class Bench:
 
 
 def test_pieces_pass_through_and_are_counted() -> None:
-    bench = Bench(Script(text="abc", progress=PROGRESS, num_cached=1))
+    bench = Bench(Script(text="abc", progress=PROGRESS, sources=PromptSources(1)))
     deltas = asyncio.run(bench.collect())
     assert "".join(delta.text for delta in deltas) == "abc"
     metrics = bench.metrics
-    assert (metrics.generation_tokens, metrics.prompt_tokens_cached) == (4, 1)
+    assert (metrics.generation_tokens, metrics.prompt_tokens_cached.total()) == (4, 1)
     assert (metrics.prompt_tokens, metrics.finished) == (2, {"stop": 1})
     assert metrics.time_to_first_token.count == 1
     assert metrics.inter_token_latency.count == 3
@@ -52,7 +53,8 @@ def test_pieces_pass_through_and_are_counted() -> None:
 
 
 def test_the_record_says_what_the_log_will() -> None:
-    bench = Bench(Script(text="abc", num_cached=1))
+    miss = CacheMiss("different_text", 1, 1, (5,), (6,))
+    bench = Bench(Script(text="abc", sources=PromptSources(0, 1), miss=miss))
 
     async def twice() -> None:
         await bench.collect()
@@ -62,6 +64,7 @@ def test_the_record_says_what_the_log_will() -> None:
     record = bench.record
     assert (record.model, record.finish_reason) == ("fake:1m", "stop")
     assert (record.num_prompt_tokens, record.num_cached_tokens) == (4, 2)
+    assert (record.num_disk_tokens, record.miss) == (2, "different_text@1")
     assert record.num_output_tokens == 8
     assert record.ttft is not None and record.ttft > 0
 

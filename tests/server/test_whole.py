@@ -145,6 +145,62 @@ def test_p01_a_model_with_windows_reuses_what_it_has_read(tmp_path: Path) -> Non
     serve(gemma, story)
 
 
+def sources_of(answer: Json) -> Json:
+    """Where the prompt came from, which must be all of it."""
+    usage = answer["usage"]
+    details: Json = usage["prompt_tokens_details"]
+    by_source: Json = details["cached_tokens_by_source"]
+    assert sum(by_source.values()) == details["cached_tokens"]
+    assert details["cached_tokens"] + details["computed_tokens"] == usage["prompt_tokens"]
+    return by_source
+
+
+def test_p02_where_each_prompt_came_from_adds_up(path: Path) -> None:
+    async def story(session: Session) -> None:
+        first = sources_of(await session.ask())
+        assert sum(first.values()) == 0
+        assert sources_of(await session.ask())["memory"] > 32
+        together = await asyncio.gather(*(session.ask(TEXT[::-1]) for _ in range(4)))
+        assert any(sources_of(answer)["neighbour"] > 0 for answer in together)
+
+    serve(path, story)
+
+
+def test_p03_a_prompt_that_changes_early_is_told_where_with_both_texts(path: Path) -> None:
+    async def story(session: Session) -> None:
+        first = await session.ask(f"It is 10:41. {TEXT}")
+        assert "cache_miss" not in first["usage"]["prompt_tokens_details"]
+        second = await session.ask(f"It is 10:42. {TEXT}")
+        usage = second["usage"]
+        miss = usage["prompt_tokens_details"]["cache_miss"]
+        assert miss["cause"] == "different_text"
+        assert miss["position"] == usage["prompt_tokens_details"]["cached_tokens"]
+        assert miss["num_tokens"] == usage["prompt_tokens"] - miss["position"]
+        assert miss["before"].endswith("10:4")
+        assert (miss["text"][0], miss["cached_text"][0]) == ("2", "1")
+        assert await session.metric("prefix_cache_misses_total") == 1
+
+    serve(path, story)
+
+
+def test_p03_p06_a_prompt_that_changed_since_the_server_ended_is_compared_with_the_disk(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRSTWORD_HOME", str(tmp_path))
+    told: list[Json] = []
+
+    def ask(text: str) -> Story:
+        async def story(session: Session) -> None:
+            told.append(await session.ask(text))
+
+        return story
+
+    serve(path, ask(f"It is 10:41. {TEXT}"), kv_disk_bytes=10**8)
+    serve(path, ask(f"It is 10:42. {TEXT}"), kv_disk_bytes=10**8)
+    miss = told[1]["usage"]["prompt_tokens_details"]["cache_miss"]
+    assert (miss["text"][0], miss["cached_text"][0]) == ("2", "1")
+
+
 def test_p10_p11_a_full_pool_fails_nobody_and_every_preemption_is_told(
     path: Path, alone: Json, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from firstword.errors import ConfigError
+from firstword.kvcache.sources import CacheMiss
 from firstword.trace.events import (
     Event,
     ModelLoaded,
@@ -22,7 +23,8 @@ from firstword.trace.events import (
     TokenSampled,
 )
 from firstword.trace.explain import explain
-from firstword.trace.explanation import Computations, Explanation
+from firstword.trace.explanation import Computations, Explanation, SourcesPart
+from firstword.trace.misses import ExplainedMiss
 
 # SmolLM2 135M: 9 query heads share 3 key/value heads of 64 values in each of 30 layers.
 MODEL = ModelLoaded(
@@ -295,6 +297,28 @@ def test_a_preempted_sequence_computes_positions_again() -> None:
 def test_a_prefix_found_only_on_the_way_back_did_not_help_the_prefill() -> None:
     events = [*_events()[:4], PrefixMatched(10.0201, "r", 0, 3, 0), *_events()[4:]]
     assert _explain(events).prefill.num_cached_tokens == 0
+
+
+def test_p02_where_the_prompt_came_from_adds_up() -> None:
+    reused = PrefixMatched(10.005, "r", 0, 3, 0, num_disk_tokens=2, num_neighbour_tokens=1)
+    events = [*_events()[:3], reused, _step(5, 10.012, _chunk(3, 1)), *_events()[4:]]
+    prefill = _explain(events).prefill
+    assert prefill.sources == SourcesPart(memory=0, disk=2, neighbour=1)
+    assert prefill.num_cached_tokens + prefill.num_rows == 4
+    assert prefill.miss is None
+
+
+def test_a_match_that_the_passes_did_not_go_on_from_tells_no_sources() -> None:
+    reused = PrefixMatched(10.005, "r", 0, 3, 0, num_disk_tokens=3)
+    prefill = _explain([*_events()[:3], reused, *_events()[3:]]).prefill
+    assert (prefill.num_cached_tokens, prefill.sources) == (0, SourcesPart())
+
+
+def test_p03_a_miss_is_told_with_both_texts() -> None:
+    miss = CacheMiss("different_text", 2, 2, (3, 4), (7, 8))
+    events = [*_events()[:3], PrefixMatched(10.005, "r", 0, 0, 0, miss=miss), *_events()[3:]]
+    told = _explain(events).prefill.miss
+    assert told == ExplainedMiss("different_text", 2, 2, "t1t2", "t3t4", "t7t8")
 
 
 def test_a_sample_that_shares_the_prompts_pass() -> None:

@@ -10,6 +10,7 @@ from firstword.trace.explanation import (
     PrefillPart,
     PromptPart,
     PromptToken,
+    SourcesPart,
     StrategyPart,
     TimelinePart,
 )
@@ -29,7 +30,7 @@ def test_an_explanation_becomes_json_in_the_order_of_telling() -> None:
         num_threads=2,
         load_ms=10.0,
         prompt=PromptPart("hé", (PromptToken(0, 7, "hé"),), 1, 1, 0, 0.5),
-        prefill=PrefillPart(0, 1, 1e6, 3.0, ()),
+        prefill=PrefillPart(0, SourcesPart(), None, 1, 1e6, 3.0, ()),
         kv=KVPart((), 4, 2, 2.0, 128, 256, 1),
         decode=(),
         cache=CachePart(1, 1, Computations(1, 1), Computations(1, 1), None),

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from firstword.kvcache.sources import CacheMiss
 from firstword.trace.metrics import Histogram, RequestObserver, ServingMetrics
+
+MISS = CacheMiss("evicted", 5, 3, (1, 2, 3))
 
 
 def test_a_value_on_a_bound_belongs_to_it() -> None:
@@ -23,7 +28,7 @@ def test_a_request_of_four_tokens() -> None:
     metrics = ServingMetrics()
     observer = RequestObserver(metrics, arrival=100.0)
     assert observer.ttft is None
-    observer.prompt(8, 2)
+    observer.prompt(8, {"memory": 2, "disk": 3}, MISS)
     observer.tokens(0, 1, 101.0)
     observer.tokens(0, 1, 101.5)
     observer.tokens(0, 2, 102.5)
@@ -36,7 +41,10 @@ def test_a_request_of_four_tokens() -> None:
     assert (metrics.decode_time.sum, metrics.time_per_output_token.sum) == (1.5, 0.5)
     assert (metrics.e2e_latency.sum, metrics.queue_time.sum) == (3.0, 0.25)
     assert metrics.prefill_time.sum == 0.75
-    assert (metrics.prompt_tokens, metrics.prompt_tokens_cached) == (8, 2)
+    assert (metrics.prompt_tokens, observer.num_cached_tokens) == (8, 5)
+    assert metrics.prompt_tokens_cached == Counter(memory=2, disk=3)
+    assert metrics.cache_misses == Counter(evicted=1)
+    assert metrics.cache_missed_tokens == Counter(evicted=3)
     assert (metrics.generation_tokens, metrics.finished) == (4, {"stop": 1})
 
 

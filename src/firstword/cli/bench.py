@@ -80,6 +80,7 @@ def _load(
     config = EngineConfig(
         max_model_len=max(case.context for case in cases) + 64,
         max_num_seqs=2 * max(case.batch for case in cases) + 2,
+        kv_disk_bytes=0,  # its prompts are nobody's
     )
     return load(model, config, NullRecorder(), machine, status)
 

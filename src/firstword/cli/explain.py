@@ -15,7 +15,13 @@ from firstword.cli.terminal import PromptProgress, StatusLine, format_bytes
 
 if TYPE_CHECKING:
     from firstword.engine.outputs import RequestOutput
-    from firstword.trace.explanation import Computations, DecodePart, Explanation, PromptPart
+    from firstword.trace.explanation import (
+        Computations,
+        DecodePart,
+        Explanation,
+        PromptPart,
+        SourcesPart,
+    )
 
 MAX_TOKENS = 24
 """An explanation shows every token, so it asks for few unless told otherwise."""
@@ -44,6 +50,7 @@ def explain(
     context: options.Context = None,
     numerics: options.Numerics = None,
     panel_cache: options.PanelCache = True,
+    kv_disk: options.KVDisk = None,
 ) -> None:
     """Answer a prompt and tell what happened, from its tokens to the time of each word."""
     text = options.read_prompt(prompt)
@@ -60,16 +67,18 @@ def explain(
     from firstword.trace.explain import NUM_CANDIDATES
     from firstword.trace.recorder import Recorder
 
+    machine = options.Machine(threads, numerics, panel_cache, kv_disk)
     config = EngineConfig(
         max_model_len=context,
         enable_kv_cache=kv_cache,
         enable_panel_cache=panel_cache,
+        kv_disk_bytes=machine.kv_disk_bytes,
         num_top_logprobs=NUM_CANDIDATES,
     )
     recorder = Recorder()
     with StatusLine() as status:
         recorder.listen(PromptProgress(status))
-        llm = load(model, config, recorder, options.Machine(threads, numerics), status)
+        llm = load(model, config, recorder, machine, status)
         output = None
         for delta in llm.stream(make_prompt(text, system, raw), params):
             output = delta.output or output
@@ -146,8 +155,11 @@ def _prefill(e: Explanation) -> list[str]:
     speed = prefill.flops / prefill.ms / 1e6 if prefill.ms > 0 else 0.0
     lines = [
         f"{_count(prefill.num_rows, 'row')} computed, {prefill.num_cached_tokens} taken from the "
-        f"cache; {_flops(prefill.flops)} in {prefill.ms:.1f} ms ({speed:.1f} GFLOP/s)"
+        f"cache; {_flops(prefill.flops)} in {prefill.ms:.1f} ms ({speed:.1f} GFLOP/s)",
+        *_sources(prefill.sources),
     ]
+    if prefill.miss is not None:
+        lines.append(prefill.miss.in_words())
     if len(prefill.passes) > 1:
         lines += [
             f"step {p.step}: positions {p.start} to {p.start + p.num_rows - 1}, "
@@ -156,6 +168,15 @@ def _prefill(e: Explanation) -> list[str]:
             for p in prefill.passes
         ]
     return lines
+
+
+def _sources(sources: SourcesPart) -> list[str]:
+    named = {
+        "memory": sources.memory,
+        "disk": sources.disk,
+        "a request beside it, which it waited for": sources.neighbour,
+    }
+    return [f"{_count(number, 'token')} from {name}" for name, number in named.items() if number]
 
 
 def _kv(e: Explanation) -> list[str]:

@@ -56,6 +56,14 @@ PanelCache = Annotated[
         help="Keep prepared weights on the disk, for a faster start next time.",
     ),
 ]
+KVDisk = Annotated[
+    str | None,
+    typer.Option(
+        help="Most disk for prompts that were read, of all models, like 10G; 0: keep none. "
+        "Otherwise FIRSTWORD_KV_DISK, or 10 GB and at most a tenth of what is free.",
+        metavar="SIZE",
+    ),
+]
 Context = Annotated[int | None, typer.Option(help="Context in tokens; otherwise the model's own.")]
 
 
@@ -67,11 +75,24 @@ class Machine:
         threads: how many; None for the usable cores.
         numerics: the arithmetic by name; None for the fastest there is.
         panel_cache: whether prepared weights are kept.
+        kv_disk: size that KV blocks may take on the disk; None for the default.
     """
 
     threads: int | None = None
     numerics: str | None = None
     panel_cache: bool = True
+    kv_disk: str | None = None
+
+    @property
+    def kv_disk_bytes(self) -> int | None:
+        """What KV blocks may take on the disk; None for the default.
+
+        Raises:
+            ConfigError: it is no size.
+        """
+        from firstword.config import parse_size
+
+        return None if self.kv_disk is None else parse_size(self.kv_disk, "--kv-disk")
 
 
 def checked_numerics(name: str | None) -> NumericsName | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -84,6 +83,7 @@ def serve(
     log_format: Annotated[str, typer.Option(help="text, or json: one object per line.")] = "text",
     numerics: options.Numerics = None,
     panel_cache: options.PanelCache = True,
+    kv_disk: options.KVDisk = None,
 ) -> None:
     """Serve a model to clients of the OpenAI and Anthropic APIs, and a page to chat on."""
     _check_installed()
@@ -105,8 +105,9 @@ def serve(
         log_level=cast("LogLevel", log_level),
         log_format=cast("LogFormat", log_format),
     )
-    config = _engine_config(memory, context, max_num_seqs, panel_cache)
-    _run(model, config, options.Machine(threads, numerics, panel_cache), settings)
+    machine = options.Machine(threads, numerics, panel_cache, kv_disk)
+    config = _engine_config(memory, context, max_num_seqs, machine)
+    _run(model, config, machine, settings)
 
 
 def _check_installed() -> None:
@@ -121,35 +122,18 @@ def _check_installed() -> None:
 
 
 def _engine_config(
-    memory: str | None, context: int | None, max_num_seqs: int, panel_cache: bool
+    memory: str | None, context: int | None, max_num_seqs: int, machine: options.Machine
 ) -> EngineConfig:
-    from firstword.config import EngineConfig
+    from firstword.config import EngineConfig, parse_size
 
     return EngineConfig(
         max_model_len=context,
         max_num_seqs=max_num_seqs,
         max_queued_requests=_MAX_QUEUED_REQUESTS,
-        memory_bytes=None if memory is None else parse_size(memory),
-        enable_panel_cache=panel_cache,
+        memory_bytes=None if memory is None else parse_size(memory, "memory"),
+        enable_panel_cache=machine.panel_cache,
+        kv_disk_bytes=machine.kv_disk_bytes,
     )
-
-
-def parse_size(text: str) -> int:
-    """Bytes written as a number with or without a unit: 800M, 2G, 1.5GiB, 2000000000.
-
-    Units are powers of 1024.
-
-    Raises:
-        ConfigError: it is no size.
-    """
-    from firstword.errors import ConfigError
-
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
-    if match is None:
-        raise ConfigError(f"memory is {text!r}: write a size like 800M, 2G or 1.5GiB")
-    number, unit = match.groups()
-    factor: int = 1024 ** " kmgt".index(unit or " ")
-    return round(float(number) * factor)
 
 
 def _run(

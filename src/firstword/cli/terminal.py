@@ -97,11 +97,21 @@ def format_bytes(num_bytes: float) -> str:
     return f"{num_bytes:.{digits}f} {units[0]}"
 
 
+def note_stats(output: RequestOutput) -> None:
+    """Counts and times of a finished request on stderr; below, why more of it was not reused."""
+    note(stats_line(output))
+    if output.cache_miss is not None:
+        note(output.cache_miss.in_words())
+
+
 def stats_line(output: RequestOutput) -> str:
     """Counts and times of a finished request, in one line."""
     metrics = output.metrics
+    cached = f"{metrics.num_cached_tokens:,} cached"
+    if metrics.sources.disk:
+        cached += f", {metrics.sources.disk:,} from disk"
     parts = [
-        f"prompt {output.num_prompt_tokens} tokens ({metrics.num_cached_tokens} cached)",
+        f"prompt {output.num_prompt_tokens:,} tokens ({cached})",
         f"output {output.num_output_tokens} tokens",
     ]
     if metrics.ttft is not None:

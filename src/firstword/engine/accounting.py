@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from firstword.engine.outputs import PromptProgress, RequestMetrics
 from firstword.engine.request import Request
 from firstword.engine.step import SchedulerOutput, SequenceUpdate
+from firstword.kvcache.sources import PromptSources
 from firstword.kvcache.spec import KVCacheSpec, kv_bytes
 
 
@@ -37,7 +38,7 @@ class RequestAccount:
         first = self.request.sequences[0]
         return PromptProgress(
             num_prompt_tokens=first.num_prompt_tokens,
-            num_cached_tokens=first.num_cached_tokens,
+            sources=first.sources,
             num_computed_tokens=first.num_computed_tokens,
             num_ahead=0,
             seconds=now - self.request.arrival_time,
@@ -65,7 +66,7 @@ class Accounts:
 
     Attributes:
         num_prompt_tokens: prompt tokens of all requests that were started.
-        num_cached_tokens: of these, tokens whose K/V were there already.
+        sources: of these, tokens whose K/V were there already, by where they came from.
         num_computed_tokens: positions computed in forward passes.
         num_generated_tokens: tokens sampled.
         num_preemptions: sequences that lost their blocks.
@@ -73,7 +74,7 @@ class Accounts:
 
     def __init__(self) -> None:
         self.num_prompt_tokens = 0
-        self.num_cached_tokens = 0
+        self.sources = PromptSources()
         self.num_computed_tokens = 0
         self.num_generated_tokens = 0
         self.num_preemptions = 0
@@ -94,10 +95,10 @@ class Accounts:
             if account.started is None:
                 account.started = now
         self.num_preemptions += len(output.preemptions)
-        for sequence, hit in output.prefix_hits:
+        for sequence, _ in output.prefix_hits:
             if sequence.num_preemptions == 0:
                 self.num_prompt_tokens += sequence.num_prompt_tokens
-                self.num_cached_tokens += hit.num_tokens
+                self.sources = self.sources.plus(sequence.sources)
 
     def end(self, output: SchedulerOutput, updates: tuple[SequenceUpdate, ...], now: float) -> None:
         """A step is over, at `now`, and gave these tokens."""

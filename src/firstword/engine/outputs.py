@@ -8,6 +8,7 @@ from typing import NamedTuple
 from firstword.batch import Candidate
 from firstword.errors import FirstwordError
 from firstword.kvcache.sources import CacheMiss, PromptSources
+from firstword.trace.misses import ExplainedMiss
 
 
 class SequenceOutput(NamedTuple):
@@ -101,17 +102,22 @@ class PromptProgress:
 
     Args:
         num_prompt_tokens: tokens of the prompt.
-        num_cached_tokens: of these, tokens whose K/V were there already.
+        sources: of these, tokens whose K/V were there already, by where they came from.
         num_computed_tokens: positions that need no more work, cached ones included.
         num_ahead: requests in line before it; 0 once it runs.
         seconds: since it arrived.
     """
 
     num_prompt_tokens: int
-    num_cached_tokens: int
+    sources: PromptSources
     num_computed_tokens: int
     num_ahead: int
     seconds: float
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """Tokens of the prompt whose K/V were there already."""
+        return self.sources.num_cached
 
 
 @dataclass(frozen=True)
@@ -146,6 +152,8 @@ class RequestOutput:
         outputs: n samples.
         seed: the seed in force: the same request with it gives the same tokens.
         metrics: what it took.
+        cache_miss: why no more of the prompt was reused, where there was more to be had;
+            `cache_miss.in_words()` tells it.
     """
 
     request_id: str
@@ -154,6 +162,7 @@ class RequestOutput:
     outputs: tuple[CompletionOutput, ...]
     seed: int
     metrics: RequestMetrics
+    cache_miss: ExplainedMiss | None = None
 
     @property
     def text(self) -> str:

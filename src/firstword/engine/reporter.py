@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from firstword.batch import ForwardBatch, SampledToken, StepResult
 from firstword.engine.request import Request, Sequence
 from firstword.engine.step import SchedulerOutput
+from firstword.kvcache.sources import PromptSources
 from firstword.kvcache.spec import KVCacheSpec, kv_bytes
 from firstword.ops.cost import Cost
 from firstword.sampling.params import SamplingParams
@@ -63,6 +64,8 @@ class Reporter:
                 )
             )
         for sequence, hit in output.prefix_hits:
+            is_first = sequence.num_preemptions == 0
+            sources = sequence.sources if is_first else PromptSources(memory=hit.num_tokens)
             self.recorder.emit(
                 events.PrefixMatched(
                     time=now,
@@ -70,6 +73,9 @@ class Reporter:
                     sample_index=sequence.index,
                     num_cached_tokens=hit.num_tokens,
                     num_copied_tokens=hit.num_copied_tokens,
+                    num_disk_tokens=sources.disk,
+                    num_neighbour_tokens=sources.neighbour,
+                    miss=sequence.miss if is_first else None,
                 )
             )
 

@@ -255,17 +255,13 @@ class Scheduler:
             hit = self.manager.match_prefix(sequence)
             if self._prefetch.begin(sequence, hit, self.step_time, len(self._running)):
                 continue
-            if not self._try_admit(sequence, hit, step):
+            # The source of a copy takes a block more, which a tight pool may not have: alone, a
+            # sequence starts from nothing rather than wait for ever.
+            alone = not self._running
+            if not (step.admit(sequence, hit) or (alone and step.admit(sequence, PrefixHit()))):
                 return
             self._line.remove(sequence)
             self._start(sequence)
-
-    def _try_admit(self, sequence: Sequence, hit: PrefixHit, step: StepDraft) -> bool:
-        if step.admit(sequence, hit):
-            return True
-        # The source of a copy takes a block more, which a tight pool may not have: alone, a
-        # sequence starts from nothing rather than wait for ever.
-        return not self._running and step.admit(sequence, PrefixHit())
 
     def _recompute_in_turn(self, step: StepDraft) -> None:
         """Without a KV cache: whole sequences, as many as fit, each when its turn comes."""

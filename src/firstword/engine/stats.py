@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from firstword.kvcache.sources import PromptSources
+
 
 class EngineStats(NamedTuple):
     """A snapshot; counters only grow while the engine lives.
@@ -19,7 +21,7 @@ class EngineStats(NamedTuple):
         num_blocks: KV blocks in the pool.
         num_steps: steps run: the progress counter.
         num_prompt_tokens: prompt tokens of all requests that were started.
-        num_cached_tokens: of these, tokens whose K/V were there already.
+        sources: of these, tokens whose K/V were there already, by where they came from.
         num_computed_tokens: positions computed in forward passes.
         num_generated_tokens: tokens sampled.
         num_preemptions: sequences that lost their blocks.
@@ -34,9 +36,14 @@ class EngineStats(NamedTuple):
     num_blocks: int = 0
     num_steps: int = 0
     num_prompt_tokens: int = 0
-    num_cached_tokens: int = 0
+    sources: PromptSources = PromptSources()
     num_computed_tokens: int = 0
     num_generated_tokens: int = 0
     num_preemptions: int = 0
     seconds_since_step: float = 0.0
     num_restarts: int = 0
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """Tokens of prompts whose K/V were there already."""
+        return self.sources.num_cached

@@ -6,6 +6,7 @@ Not here: how far it is reused (prefix_cache), and a miss in words (trace.misses
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain, islice
 
 from firstword.kvcache.block_pool import NO_BLOCK, BlockPool, block_key, common_prefix_length
@@ -90,7 +91,11 @@ class MissFinder:
             if first > 0 or not keys or not self._is_known_elsewhere(sequence):
                 return None
             return _miss("other_settings", sequence, hit.num_tokens, limit)
-        return _miss(cause, sequence, hit.num_tokens, min(end * self._block_size, limit))
+        miss = _miss(cause, sequence, hit.num_tokens, min(end * self._block_size, limit))
+        if cause == "evicted" and self._sliding:
+            held = self._are_cached(self._full, keys[0], self._block_tokens(sequence, first))
+            return replace(miss, of_window=bool(self._full) and held)
+        return miss
 
     def _fate(self, sequence: TokenSequence, index: int, key: bytes) -> MissCause | None:
         """Why a block that is, or was, kept is not reused; None where it is not known at all."""

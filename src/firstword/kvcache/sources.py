@@ -30,6 +30,10 @@ class PromptSources(NamedTuple):
         """All of them; the rest of the prompt was computed."""
         return self.memory + self.disk + self.neighbour
 
+    def plus(self, other: PromptSources) -> PromptSources:
+        """Those of two prompts together."""
+        return PromptSources(*map(sum, zip(self, other, strict=True)))
+
 
 Wait = tuple[int, Literal["disk", "neighbour"]]
 """A sequence waited for what follows on so many tokens: to be loaded, or computed by another."""
@@ -69,6 +73,8 @@ class CacheMiss:
         token_ids: of the prompt from there on, a few.
         cached_token_ids: what the nearest cached text has in their place; empty where the cause
             is another, or where it may be somebody else's text.
+        of_window: with "evicted": layers of full attention still have it, and only those with a
+            sliding window lack what they need to go on there.
     """
 
     cause: MissCause
@@ -76,3 +82,4 @@ class CacheMiss:
     num_tokens: int
     token_ids: tuple[int, ...] = ()
     cached_token_ids: tuple[int, ...] = ()
+    of_window: bool = False

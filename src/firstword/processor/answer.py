@@ -6,7 +6,7 @@ where the tokens come from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from firstword.engine.outputs import (
@@ -17,10 +17,12 @@ from firstword.engine.outputs import (
     TextDelta,
     TokenLogprob,
 )
+from firstword.kvcache.sources import CacheMiss
 from firstword.processor.prompt import EncodedPrompt
 from firstword.sampling.params import SamplingParams
 from firstword.text.stream import TextStream
 from firstword.text.tokenizer import Tokenizer
+from firstword.trace.misses import ExplainedMiss, explained
 
 StopAt = Callable[[int, str], None]
 """Called with a sample's index and the stop string that its text reached."""
@@ -59,7 +61,7 @@ class Answer:
     ) -> None:
         assert params.seed is not None
         self.request_id, self.prompt, self.params = request_id, prompt, params
-        self._seed = params.seed
+        self._seed, self._tokenizer = params.seed, tokenizer
         self._stop_at = stop_at
         self._samples = [
             _Sample(
@@ -134,7 +136,14 @@ class Answer:
             outputs=tuple(map(self._completion, range(len(self._samples)))),
             seed=self._seed,
             metrics=metrics,
+            cache_miss=self._cache_miss(metrics.miss),
         )
+
+    def _cache_miss(self, miss: CacheMiss | None) -> ExplainedMiss | None:
+        def text_of(token_ids: Sequence[int]) -> str:
+            return self._tokenizer.decode(token_ids, skip_special=False, keep_leading_space=True)
+
+        return None if miss is None else explained(miss, self.prompt.token_ids, text_of)
 
     def _completion(self, index: int) -> CompletionOutput:
         sample = self._samples[index]

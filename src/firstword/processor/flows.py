@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from firstword.engine.messages import Accepted, Command, Finished, Refused, StepMessage, Stop
 from firstword.engine.outputs import PromptProgress, RequestMetrics, SequenceOutput, TextDelta
 from firstword.errors import FirstwordError
+from firstword.kvcache.sources import PromptSources
 from firstword.processor.answer import Answer, with_output
 from firstword.processor.prompt import EncodedPrompt
 from firstword.text.tokenizer import Tokenizer
@@ -138,7 +139,7 @@ class Flows:
         flow.answer = Answer(request_id, flow.prompt, reply.params, flow.tokenizer, stop_at)
         progress = PromptProgress(
             num_prompt_tokens=len(flow.prompt.token_ids),
-            num_cached_tokens=0,
+            sources=PromptSources(),
             num_computed_tokens=0,
             num_ahead=reply.num_ahead,
             seconds=flow.prompt.seconds,

@@ -6,9 +6,10 @@ Not here: who asks for it (chat), how reasoning and calls are recognised (text.t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firstword.engine.outputs import RequestOutput, TextDelta
+from firstword.kvcache.sources import PromptSources
 from firstword.processor.prompt import EncodedPrompt
 from firstword.sampling.params import SamplingParams
 from firstword.server.events import (
@@ -74,14 +75,18 @@ class Answer:
         self._num_prompt = len(prompt.token_ids)
         self._samples = [Sample(new_parser()) for _ in range(params.n)]
         self._started = False
-        self._cached = self._completion = 0
+        self._sources = PromptSources()
+        self._completion = 0
 
     @property
     def usage(self) -> Usage:
         """Tokens so far."""
         reasoning = sum(sample.num_reasoning_tokens for sample in self._samples)
-        preemptions = self.output.metrics.num_preemptions if self.output else 0
-        return Usage(self._num_prompt, self._cached, self._completion, reasoning, preemptions)
+        usage = Usage(self._num_prompt, self._sources, self._completion, reasoning)
+        if self.output is None:
+            return usage
+        preemptions = self.output.metrics.num_preemptions
+        return replace(usage, preemptions=preemptions, miss=self.output.cache_miss)
 
     def push(self, delta: TextDelta) -> Iterator[ChatEvent]:
         """The events of one delta.
@@ -92,15 +97,15 @@ class Answer:
         if delta.error is not None:
             raise delta.error
         if delta.progress is not None:
-            self._cached = delta.progress.num_cached_tokens
+            self._sources = delta.progress.sources
             yield Progress(delta.progress)
             return
         if delta.output is not None:
             self.output = delta.output
-            self._cached = delta.output.metrics.num_cached_tokens
+            self._sources = delta.output.metrics.sources
         if not self._started:
             self._started = True
-            yield Started(Usage(self._num_prompt, self._cached), self.params)
+            yield Started(Usage(self._num_prompt, self._sources), self.params)
         yield from self._advance(delta)
         if self.output is not None:
             yield Done(self.output, self.usage, self.params)

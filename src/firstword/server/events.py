@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from firstword.engine.outputs import PromptProgress, RequestOutput, TokenLogprob
+from firstword.kvcache.sources import PromptSources
 from firstword.sampling.params import SamplingParams
 from firstword.text.pieces import Piece
+from firstword.trace.misses import ExplainedMiss
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -21,25 +23,34 @@ class Usage:
 
     Args:
         prompt: of the prompt, cached ones included.
-        cached: of the prompt, those whose K/V were there already.
+        sources: of the prompt, those whose K/V were there already, by where they came from.
         completion: produced, over all samples, reasoning and end tokens included.
         reasoning: produced as reasoning.
         preemptions: how often the request lost its KV blocks and began again; known at the end.
+        miss: why no more of the prompt was reused, where there was more to be had; of several
+            prompts, of the first that has one; known at the end.
     """
 
     prompt: int = 0
-    cached: int = 0
+    sources: PromptSources = field(default_factory=PromptSources)
     completion: int = 0
     reasoning: int = 0
     preemptions: int = 0
+    miss: ExplainedMiss | None = None
+
+    @property
+    def cached(self) -> int:
+        """Tokens of the prompt whose K/V were there already."""
+        return self.sources.num_cached
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.prompt + other.prompt,
-            self.cached + other.cached,
+            self.sources.plus(other.sources),
             self.completion + other.completion,
             self.reasoning + other.reasoning,
             self.preemptions + other.preemptions,
+            self.miss or other.miss,
         )
 
 

@@ -35,6 +35,8 @@ class RequestRecord:
         model: the model asked, where one was.
         num_prompt_tokens: tokens of all its prompts.
         num_cached_tokens: of these, tokens whose K/V were reused.
+        num_disk_tokens: of those, tokens whose K/V were loaded from the disk.
+        miss: why no more were reused and from which token on, as in `evicted@512`; "" without.
         num_output_tokens: tokens produced.
         num_preemptions: how often they lost their KV blocks and began again.
         ttft: seconds from arrival to the first token.
@@ -51,6 +53,8 @@ class RequestRecord:
     model: str = ""
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
+    num_disk_tokens: int = 0
+    miss: str = ""
     num_output_tokens: int = 0
     num_preemptions: int = 0
     ttft: float | None = None
@@ -77,6 +81,10 @@ class RequestRecord:
                 "ttft": None if self.ttft is None else round(self.ttft, 4),
                 "finish": self.finish_reason,
             }
+        if self.num_disk_tokens:
+            fields["disk_tokens"] = self.num_disk_tokens
+        if self.miss:
+            fields["miss"] = self.miss
         if self.num_preemptions:
             fields["preemptions"] = self.num_preemptions
         return fields

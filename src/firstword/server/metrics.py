@@ -85,12 +85,7 @@ class ServerCollector(Collector):
     def _request_counters(self) -> Iterator[Metric]:
         metrics, name = self._metrics, self._llm.name
         yield _counter("prompt_tokens", "Tokens of prompts.", name, metrics.prompt_tokens)
-        yield _counter(
-            "prompt_tokens_cached",
-            "Tokens of prompts whose keys and values were there already.",
-            name,
-            metrics.prompt_tokens_cached,
-        )
+        yield from self._prompt_sources()
         yield _counter("generation_tokens", "Tokens produced.", name, metrics.generation_tokens)
         yield _counters(
             "request_success",
@@ -111,15 +106,57 @@ class ServerCollector(Collector):
             self._responses.items(),
         )
 
+    def _prompt_sources(self) -> Iterator[Metric]:
+        """Where prompts came from: in vLLM's words, then by our own sources, then what was missed.
+
+        What is in the pool is local there, whoever computed it; the disk is external.
+        """
+        metrics, name = self._metrics, self._llm.name
+        cached = metrics.prompt_tokens_cached
+        by_source = {
+            "local_compute": metrics.prompt_tokens - cached.total(),
+            "local_cache_hit": cached["memory"] + cached["neighbour"],
+            "external_kv_transfer": cached["disk"],
+        }
+        text = "Tokens of prompts whose keys and values were there already"
+        yield _counter("prompt_tokens_cached", f"{text}.", name, cached.total())
+        labelled = {
+            "prompt_tokens_by_source": ("Tokens of prompts, by source.", "source", by_source),
+            "prompt_tokens_cached_by_source": (
+                f"{text}: in memory, on the disk, or computed by a neighbour.",
+                "source",
+                {source: cached[source] for source in ("memory", "disk", "neighbour")},
+            ),
+            "prefix_cache_misses": (
+                "Requests that could reuse no more of their prompt, by why.",
+                "cause",
+                metrics.cache_misses,
+            ),
+            "prefix_cache_missed_tokens": (
+                "Tokens computed for it, by why.",
+                "cause",
+                metrics.cache_missed_tokens,
+            ),
+        }
+        for metric, (words, label, values) in labelled.items():
+            rows = [((name, value), n) for value, n in values.items()]
+            yield _counters(metric, words, ("model_name", label), rows)
+
     def _engine(self) -> Iterator[Metric]:
         stats, name = self._llm.stats(), self._llm.name
+        local = stats.sources.memory + stats.sources.neighbour
         used = stats.num_used_blocks / stats.num_blocks if stats.num_blocks else 0.0
         yield _gauge("num_requests_running", "Requests in the steps.", name, stats.num_running)
         yield _gauge("num_requests_waiting", "Requests in the queue.", name, stats.num_waiting)
         yield _gauge("kv_cache_usage_perc", "Share of the KV blocks in use: 1 is all.", name, used)
         counters = {
-            "prefix_cache_queries": (stats.num_prompt_tokens, "Tokens looked up in the cache."),
-            "prefix_cache_hits": (stats.num_cached_tokens, "Tokens found there."),
+            "prefix_cache_queries": (stats.num_prompt_tokens, "Tokens looked up in memory."),
+            "prefix_cache_hits": (local, "Tokens found there."),
+            "external_prefix_cache_queries": (
+                stats.num_prompt_tokens - local,
+                "Tokens not found in memory, which the disk may have.",
+            ),
+            "external_prefix_cache_hits": (stats.sources.disk, "Tokens loaded from the disk."),
             "num_preemptions": (stats.num_preemptions, "Sequences that gave their blocks back."),
             "num_steps": (stats.num_steps, "Steps of the engine: its sign of life."),
             "engine_restarts": (stats.num_restarts, "Engine processes that took another's place."),

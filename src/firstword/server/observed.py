@@ -213,7 +213,7 @@ class _Follower:
             self._observer.tokens(delta.index, len(delta.token_ids), time.monotonic())
         if delta.progress is not None:
             progress = delta.progress
-            self._observer.prompt(progress.num_prompt_tokens, progress.num_cached_tokens)
+            self._observer.prompt(progress.num_prompt_tokens, progress.sources._asdict())
         if delta.error is not None:
             self._reason = "error"
         if delta.output is not None:
@@ -223,7 +223,8 @@ class _Follower:
         metrics = output.metrics
         self._reason = output.outputs[0].finish_reason
         self._record.num_preemptions += metrics.num_preemptions
-        self._observer.prompt(output.num_prompt_tokens, metrics.num_cached_tokens)
+        sources = metrics.sources._asdict()
+        self._observer.prompt(output.num_prompt_tokens, sources, metrics.miss)
         self._observer.scheduled(metrics.queue_seconds, metrics.prefill_seconds)
 
     def __exit__(
@@ -242,6 +243,9 @@ class _Follower:
         observer, record = self._observer, self._record
         record.num_prompt_tokens += observer.num_prompt_tokens
         record.num_cached_tokens += observer.num_cached_tokens
+        record.num_disk_tokens += observer.sources.get("disk", 0)
+        if observer.miss is not None and not record.miss:
+            record.miss = f"{observer.miss.cause}@{observer.miss.position}"
         record.num_output_tokens += observer.num_output_tokens
         if record.ttft is None:
             record.ttft = observer.ttft

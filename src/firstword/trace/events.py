@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from firstword.trace.misses import Miss
+
 
 @dataclass(frozen=True)
 class Event:
@@ -113,12 +115,18 @@ class PrefixMatched(Event):
         sample_index: which of its sequences.
         num_cached_tokens: tokens that need not be computed again.
         num_copied_tokens: those of them copied out of the middle of a block.
+        num_disk_tokens: those of them that were loaded from the disk.
+        num_neighbour_tokens: those of them that another request computed while this one waited.
+        miss: why there are no more, where there was more to be had.
     """
 
     request_id: str
     sample_index: int
     num_cached_tokens: int
     num_copied_tokens: int
+    num_disk_tokens: int = 0
+    num_neighbour_tokens: int = 0
+    miss: Miss | None = None
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,12 @@ from firstword.trace.explanation import (
     PrefillPart,
     PromptPart,
     PromptToken,
+    SourcesPart,
     Span,
     StrategyPart,
     TimelinePart,
 )
+from firstword.trace.misses import ExplainedMiss, explained
 
 NUM_CANDIDATES = 5
 """Candidates shown for each token."""
@@ -56,7 +58,7 @@ class _Story:
     model: ModelLoaded
     queued: RequestQueued
     encoded: PromptEncoded | None
-    cached: PrefixMatched | None
+    matches: tuple[PrefixMatched, ...]
     steps: tuple[tuple[StepExecuted, ScheduledChunk], ...]
     tokens: tuple[TokenSampled, ...]
     num_preemptions: int
@@ -122,7 +124,7 @@ def explain(
         num_threads=story.model.num_threads,
         load_ms=story.model.seconds * 1e3,
         prompt=_prompt(story),
-        prefill=_prefill(story),
+        prefill=_prefill(story, token_text),
         kv=_kv(story),
         decode=_decode(story, token_text, num_candidates),
         cache=_cache(story),
@@ -161,7 +163,7 @@ def _sort_out(events: Sequence[Event], request_id: str, sample_index: int) -> _S
         model=models[-1],
         queued=queued[0],
         encoded=next(iter(of_kind(PromptEncoded)), None),
-        cached=next(iter(of_kind(PrefixMatched)), None),
+        matches=tuple(of_kind(PrefixMatched)),
         steps=steps,
         tokens=tuple(of_kind(TokenSampled)),
         num_preemptions=len(of_kind(SequencePreempted)),
@@ -185,10 +187,15 @@ def _prompt(story: _Story) -> PromptPart:
     )
 
 
-def _prefill(story: _Story) -> PrefillPart:
+def _prefill(story: _Story, token_text: Callable[[int], str]) -> PrefillPart:
     passes = tuple(_pass(step, chunk) for step, chunk in story.prefill)
+    num_cached = _num_cached_tokens(story)
+    # The one that the passes went on from, where there are several.
+    matched = next((m for m in story.matches if m.num_cached_tokens == num_cached), None)
     return PrefillPart(
-        num_cached_tokens=_num_cached_tokens(story),
+        num_cached_tokens=num_cached,
+        sources=_sources(num_cached, matched),
+        miss=_miss(story, matched, token_text),
         num_rows=sum(part.num_rows for part in passes),
         flops=sum(part.flops for part in passes),
         ms=_milliseconds(_prefill_start(story), _first_token_time(story)),
@@ -200,7 +207,23 @@ def _num_cached_tokens(story: _Story) -> int:
     # Not the match's own number: a preempted sequence may have found its prefix twice.
     if story.prefill:
         return story.prefill[0][1].start
-    return story.cached.num_cached_tokens if story.cached else 0
+    return story.matches[0].num_cached_tokens if story.matches else 0
+
+
+def _sources(num_cached: int, matched: PrefixMatched | None) -> SourcesPart:
+    if matched is None:
+        return SourcesPart(memory=num_cached)
+    disk, neighbour = matched.num_disk_tokens, matched.num_neighbour_tokens
+    return SourcesPart(num_cached - disk - neighbour, disk, neighbour)
+
+
+def _miss(
+    story: _Story, matched: PrefixMatched | None, token_text: Callable[[int], str]
+) -> ExplainedMiss | None:
+    if matched is None or matched.miss is None:
+        return None
+    prompt = story.encoded.token_ids if story.encoded else ()
+    return explained(matched.miss, prompt, lambda ids: "".join(map(token_text, ids)))
 
 
 def _pass(step: StepExecuted, chunk: ScheduledChunk) -> PassPart:

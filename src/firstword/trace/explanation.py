@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from firstword.trace.misses import ExplainedMiss
+
 
 @dataclass(frozen=True)
 class PromptToken:
@@ -62,11 +64,28 @@ class PassPart:
 
 
 @dataclass(frozen=True)
+class SourcesPart:
+    """Where the prompt tokens that were not computed came from.
+
+    Args:
+        memory: blocks that were in the KV pool.
+        disk: blocks that were loaded.
+        neighbour: blocks that another request computed while this one waited for them.
+    """
+
+    memory: int = 0
+    disk: int = 0
+    neighbour: int = 0
+
+
+@dataclass(frozen=True)
 class PrefillPart:
     """How the prompt was read, up to the first token.
 
     Args:
         num_cached_tokens: prompt tokens whose keys and values were there before.
+        sources: where they came from.
+        miss: why they are no more, where there was more to be had.
         num_rows: rows computed, over all passes.
         flops: floating-point operations, over all passes.
         ms: from the start of the first pass to the first token, waiting between passes included.
@@ -74,6 +93,8 @@ class PrefillPart:
     """
 
     num_cached_tokens: int
+    sources: SourcesPart
+    miss: ExplainedMiss | None
     num_rows: int
     flops: float
     ms: float

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Mapping
 from itertools import accumulate
+
+from firstword.trace.misses import Miss
 
 FIRST_TOKEN_SECONDS = (
     0.002, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5, 0.75,
@@ -69,7 +72,10 @@ class ServingMetrics:
         decode_time: from the first token to the last.
         step_gap: from the compiled code of one step to that of the next, while there is work.
         prompt_tokens: tokens of prompts.
-        prompt_tokens_cached: of these, tokens whose K/V were reused.
+        prompt_tokens_cached: of these, tokens whose K/V were reused, by where they came from:
+            memory, disk, neighbour.
+        cache_misses: requests that could reuse no more of their prompt, by cause.
+        cache_missed_tokens: tokens that were computed for it, by cause.
         generation_tokens: tokens produced.
         finished: requests, by how they ended: stop, length, tool_calls, abort or error.
         rejected: requests that were not let in, by why.
@@ -85,7 +91,9 @@ class ServingMetrics:
         self.decode_time = Histogram(REQUEST_SECONDS)
         self.step_gap = Histogram(GAP_SECONDS)
         self.prompt_tokens = 0
-        self.prompt_tokens_cached = 0
+        self.prompt_tokens_cached: Counter[str] = Counter()
+        self.cache_misses: Counter[str] = Counter()
+        self.cache_missed_tokens: Counter[str] = Counter()
         self.generation_tokens = 0
         self.finished: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
@@ -105,7 +113,8 @@ class RequestObserver:
         self.first_token: float | None = None
         self.num_output_tokens = 0
         self.num_prompt_tokens = 0
-        self.num_cached_tokens = 0
+        self.sources: Mapping[str, int] = {}
+        self.miss: Miss | None = None
         self._last_token: dict[int, float] = {}
 
     @property
@@ -113,9 +122,14 @@ class RequestObserver:
         """First token - arrival; None before it."""
         return None if self.first_token is None else self.first_token - self.arrival
 
-    def prompt(self, num_tokens: int, num_cached_tokens: int) -> None:
-        """How long its prompt is, and how much of it needed no reading."""
-        self.num_prompt_tokens, self.num_cached_tokens = num_tokens, num_cached_tokens
+    @property
+    def num_cached_tokens(self) -> int:
+        """Tokens of its prompt that needed no reading."""
+        return sum(self.sources.values())
+
+    def prompt(self, num_tokens: int, sources: Mapping[str, int], miss: Miss | None = None) -> None:
+        """How long its prompt is, where what needed no reading came from, and why no more did."""
+        self.num_prompt_tokens, self.sources, self.miss = num_tokens, sources, miss
 
     def tokens(self, index: int, count: int, now: float) -> None:
         """`count` >= 1 tokens of sample `index` came together."""
@@ -146,7 +160,10 @@ class RequestObserver:
         metrics = self._metrics
         metrics.finished[reason] += 1
         metrics.prompt_tokens += self.num_prompt_tokens
-        metrics.prompt_tokens_cached += self.num_cached_tokens
+        metrics.prompt_tokens_cached.update(self.sources)
+        if self.miss is not None:
+            metrics.cache_misses[self.miss.cause] += 1
+            metrics.cache_missed_tokens[self.miss.cause] += self.miss.num_tokens
         metrics.e2e_latency.observe(now - self.arrival)
         if self.first_token is None:
             return

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -149,4 +150,36 @@ def test_a_failure_is_a_pause_and_then_it_goes_on(
     monkeypatch.setattr("time.monotonic", lambda: later)
     assert writer.is_ready and writer.write(BLOCKS[0])
     assert writer.num_failed == 1
+    writer.close()
+
+
+def test_after_closing_nothing_is_written(home: KVHome) -> None:
+    writer, _ = writer_of(home)
+    assert writer.write(BLOCKS[0])
+    writer.close()
+    writer.close()
+    assert not writer.is_ready and not writer.write(BLOCKS[1])
+
+
+def test_closing_waits_for_no_disk_that_hangs(
+    home: KVHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firstword.kvcache.disk.block_writer._CLOSE_SECONDS", 0)
+    writer, contents = writer_of(home)
+    writing, goes_on = Event(), Event()
+
+    def hang(fd: int, parts: Sequence[bytes], offset: int) -> int:
+        writing.set()
+        goes_on.wait(10)
+        return real_pwritev(fd, parts, offset)
+
+    monkeypatch.setattr("os.pwritev", hang)
+    thread = Thread(target=writer.write, args=(BLOCKS[0],))
+    thread.start()
+    assert writing.wait(10)
+    writer.close()
+    goes_on.set()
+    thread.join()
+    assert len(contents) == 1
+    monkeypatch.setattr("firstword.kvcache.disk.block_writer._CLOSE_SECONDS", 1)
     writer.close()

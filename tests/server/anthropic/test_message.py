@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from firstword.kvcache.sources import PromptSources
 from firstword.server.anthropic.blocks import BlockStart
 from firstword.server.anthropic.message import Block, stop_reason, usage
 from firstword.server.chat import SampleEnd, Usage
+from firstword.trace.misses import ExplainedMiss
 from tests.server.anthropic.harness import CALL, WEATHER, ask, new_llm
 
 
@@ -30,7 +32,7 @@ def test_a_message() -> None:
 
 def test_input_tokens_leave_out_those_from_the_cache() -> None:
     whole = ask(new_llm("Hello"))["usage"]["input_tokens"]
-    counted = ask(new_llm("Hello", num_cached=7))["usage"]
+    counted = ask(new_llm("Hello", sources=PromptSources(7)))["usage"]
     assert counted["cache_read_input_tokens"] == 7
     assert counted["input_tokens"] == whole - 7
 
@@ -94,11 +96,19 @@ def test_stop_reasons(end: SampleEnd, reason: str) -> None:
 
 
 def test_usage_names_thinking_only_where_there_was_some() -> None:
-    assert "output_tokens_details" not in usage(Usage(5, 0, 3, 0))
-    assert usage(Usage(5, 2, 3, 1)) == {
-        "input_tokens": 3,
+    assert "output_tokens_details" not in usage(Usage(5, PromptSources(), 3, 0))
+    assert usage(Usage(5, PromptSources(), 3, 1)) == {
+        "input_tokens": 5,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 2,
+        "cache_read_input_tokens": 0,
         "output_tokens": 3,
         "output_tokens_details": {"thinking_tokens": 1},
     }
+
+
+def test_usage_tells_where_the_prompt_came_from_and_why_no_more_of_it() -> None:
+    miss = ExplainedMiss("expired", 2, 3, "It is", " late", "")
+    counted = usage(Usage(5, PromptSources(1, 1), 3, miss=miss))
+    assert (counted["input_tokens"], counted["cache_read_input_tokens"]) == (3, 2)
+    assert counted["cache_read_by_source"] == {"memory": 1, "disk": 1, "neighbour": 0}
+    assert counted["cache_miss"] == miss.to_dict()

@@ -4,6 +4,7 @@ import pytest
 
 from firstword.engine.outputs import PromptProgress
 from firstword.errors import EngineDiedError
+from firstword.kvcache.sources import PromptSources
 from tests.server.anthropic.harness import (
     CALL,
     WEATHER,
@@ -31,7 +32,7 @@ def test_the_order_of_events() -> None:
 
 
 def test_the_start_has_the_prompt_and_the_end_the_answer() -> None:
-    events = stream(new_llm("Hi", num_cached=3))
+    events = stream(new_llm("Hi", sources=PromptSources(3)))
     start, end = events[0]["message"], events[-2]
     assert (start["content"], start["stop_reason"]) == ([], None)
     assert start["usage"]["input_tokens"] > 0
@@ -67,7 +68,7 @@ def test_p29_a_stream_adds_up_to_the_whole_answer(
 
 
 def test_progress_is_told_in_comments() -> None:
-    progress = PromptProgress(100, 0, 40, 0, 0.5)
+    progress = PromptProgress(100, PromptSources(), 40, 0, 0.5)
     response = client_of(new_llm("Hi", progress=(progress,))).post(
         "/v1/messages", json=body(stream=True)
     )

@@ -19,6 +19,7 @@ from firstword.errors import (
     QueueFullError,
     SamplingError,
 )
+from firstword.kvcache.sources import PromptSources
 from firstword.sampling.params import Grammar
 from tests.server.fake_llm import CHATML, FakeAsyncLLM, Script, byte_tokenizer
 from tests.server.openai.api import CHAT, HELLO, Api, scripted
@@ -63,7 +64,11 @@ def test_whole_answer_has_the_shape_of_the_api() -> None:
         "prompt_tokens": 24,
         "completion_tokens": 5,
         "total_tokens": 29,
-        "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens_details": {
+            "cached_tokens": 0,
+            "cached_tokens_by_source": {"memory": 0, "disk": 0, "neighbour": 0},
+            "computed_tokens": 24,
+        },
         "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
@@ -76,7 +81,7 @@ def test_samples_are_choices() -> None:
 
 
 def test_reasoning_is_told_from_content() -> None:
-    body = thinking("<think>hm</think>Yes", num_cached=7).whole(CHAT)
+    body = thinking("<think>hm</think>Yes", sources=PromptSources(7)).whole(CHAT)
     message = body["choices"][0]["message"]
     assert message["reasoning_content"] == "hm"
     assert message["content"] == "Yes"
@@ -184,7 +189,10 @@ def test_p21_both_probabilities_are_given_and_named() -> None:
 
 
 def test_prefill_progress_is_a_comment_and_data_if_asked() -> None:
-    progress = (PromptProgress(4000, 0, 0, 2, 0.5), PromptProgress(4000, 128, 512, 0, 1.5))
+    progress = (
+        PromptProgress(4000, PromptSources(), 0, 2, 0.5),
+        PromptProgress(4000, PromptSources(128), 512, 0, 1.5),
+    )
     api = scripted("Hi", progress=progress)
     text = api.post(CHAT, stream=True).text
     assert text.startswith(": queued behind 2\n\n: prefill 512/4000 cached 128\n\ndata: ")
@@ -453,7 +461,7 @@ async def abandon(api: Api, after: int, **fields: object) -> list[dict[str, Any]
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_p26_client_gone_while_queued_or_in_prefill_ends_the_request(stream: bool) -> None:
-    progress = (PromptProgress(100, 10, 50, 0, 0.1),)
+    progress = (PromptProgress(100, PromptSources(10), 50, 0, 0.1),)
     api = scripted("Hi", progress=progress, never_ends=True)
     asyncio.run(abandon(api, 0, stream=stream))
     assert not api.llm.live

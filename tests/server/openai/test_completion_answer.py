@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from firstword.kvcache.sources import PromptSources
 from firstword.sampling.params import SamplingParams
 from firstword.server.events import Delta, SampleEnd, Started, Usage
 from firstword.server.openai.completion_answer import CompletionAnswer, CompletionChunks
@@ -14,8 +15,8 @@ from tests.server.fake_llm import byte_tokenizer
 ENVELOPE = Envelope("cmpl", "text_completion", "text_completion", "m", "f")
 EVENTS = (
     (1, Started(Usage(3), SamplingParams(n=2))),
-    (1, Delta(1, (ContentPiece("a"),), (), Usage(3, 0, 1))),
-    (1, SampleEnd(1, "length", None, Usage(3, 0, 2))),
+    (1, Delta(1, (ContentPiece("a"),), (), Usage(3, PromptSources(), 1))),
+    (1, SampleEnd(1, "length", None, Usage(3, PromptSources(), 2))),
 )
 
 

@@ -79,3 +79,8 @@ def test_errors_name_their_field() -> None:
 def test_place_in_line() -> None:
     options = options_of(chat(priority=3, cache_salt="b"), "key", "a")
     assert (options.priority, options.key, options.salt) == (3, "key", "ab")
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, True), (True, True), (False, False)])
+def test_what_was_read_stays_on_the_disk_unless_refused(given: bool | None, kept: bool) -> None:
+    assert options_of(chat(store=given), "", "").store is kept

@@ -6,6 +6,7 @@ Not here: which blocks are worth it (store), and which segments give way (home).
 from __future__ import annotations
 
 import errno
+import threading
 import time
 from contextlib import suppress
 
@@ -19,11 +20,12 @@ SEGMENTS_PER_CAP = 64
 """A segment takes at most this part of the cap, so that little is lost when one gives way."""
 PAUSE_SECONDS = 60.0
 """After a failure nothing is written for so long."""
+_CLOSE_SECONDS = 1.0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class BlockWriter:
-    """What one process writes to one store. One thread at a time.
+    """What one process writes to one store.
 
     Args:
         home: the folder of all stores.
@@ -51,11 +53,14 @@ class BlockWriter:
         self.fits_cap = reserved_bytes(self._header) <= max_bytes
         self._segment: SegmentWriter | None = None
         self._paused_until = 0.0
+        self._busy = threading.Lock()
+        self._is_closed = False
 
     @property
     def is_ready(self) -> bool:
         """Whether there is any use in a `write` now."""
-        return self.fits_cap and time.monotonic() >= self._paused_until
+        paused = time.monotonic() < self._paused_until
+        return self.fits_cap and not paused and not self._is_closed
 
     def write(self, block: StoredBlock) -> bool:
         """Write a block.
@@ -63,8 +68,20 @@ class BlockWriter:
         Returns:
             Whether it is on the disk.
         """
-        if not self.is_ready:
-            return False
+        with self._busy:
+            return self.is_ready and self._write(block)
+
+    def close(self) -> None:
+        """Leave the segment to whoever goes on with it, and write no more.
+
+        A write that hangs keeps it until the process ends.
+        """
+        self._is_closed = True
+        if self._busy.acquire(timeout=_CLOSE_SECONDS):
+            self._leave()
+            self._busy.release()
+
+    def _write(self, block: StoredBlock) -> bool:
         entry = self._layout.pack(block)
         try:
             written = self._append(entry, block.pages)
@@ -78,8 +95,8 @@ class BlockWriter:
             self._paused_until = time.monotonic() + PAUSE_SECONDS
         return written
 
-    def close(self) -> None:
-        """Leave the segment to whoever goes on with it."""
+    def _leave(self) -> None:
+        """Give up the segment."""
         if self._segment is not None:
             with suppress(OSError):
                 self._segment.close()
@@ -100,7 +117,7 @@ class BlockWriter:
     def _open_segment(self) -> SegmentWriter | None:
         """A segment with room for one more block; None where the cap leaves none."""
         if self._segment is not None and (self._segment.is_full or self._segment.is_gone):
-            self.close()
+            self._leave()
         if self._segment is None:
             self._home.prepare()
             with self._home.alone():
@@ -120,4 +137,4 @@ class BlockWriter:
         if self._segment is not None:
             with suppress(OSError):
                 self._segment.cut()
-        self.close()
+        self._leave()

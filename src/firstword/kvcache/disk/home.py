@@ -200,8 +200,9 @@ class KVHome:
         removed = 0
         with self.alone():
             for folder in self.folders():
-                for path in [*folder.glob(f"*{ENTRIES_SUFFIX}"), *folder.glob(f"*{PAGES_SUFFIX}")]:
-                    removed += _size(path)
+                files = [*folder.glob(f"*{ENTRIES_SUFFIX}"), *folder.glob(f"*{PAGES_SUFFIX}")]
+                removed += sum(map(_size, files))
+                for path in files:
                     remove(path.with_suffix(ENTRIES_SUFFIX))
                 for name in (ABOUT, FILE_NAME):
                     (folder / name).unlink(missing_ok=True)

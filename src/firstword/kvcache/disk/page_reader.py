@@ -1,4 +1,4 @@
-"""Reading pages of segments with a few files kept open. One thread at a time.
+"""Reading pages of segments with a few files kept open.
 
 Not here: whether a page is what it should be (store).
 """
@@ -6,6 +6,7 @@ Not here: whether a page is what it should be (store).
 from __future__ import annotations
 
 import os
+import threading
 from collections import OrderedDict
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from firstword.kvcache.disk.record import RecordLayout
 from firstword.kvcache.disk.segment import ENTRIES_SUFFIX, open_pages
 
 _MAX_OPEN = 8
+_CLOSE_SECONDS = 1.0
 
 
 class PageReader:
@@ -28,6 +30,7 @@ class PageReader:
         self._folder = folder
         self._layout = layout
         self._fds: OrderedDict[str, int] = OrderedDict()  # used last, last
+        self._busy = threading.Lock()
 
     def read(self, place: Place, group: int) -> bytes:
         """The page of a block in a group; shorter where the file ends before.
@@ -37,12 +40,15 @@ class PageReader:
         """
         size = self._layout.page_bytes[group]
         start = self._layout.page_start(place.position, group)
-        return os.pread(self._fd(place.segment), size, start)
+        with self._busy:
+            return os.pread(self._fd(place.segment), size, start)
 
     def close(self) -> None:
-        """Close all files."""
-        while self._fds:
-            os.close(self._fds.popitem()[1])
+        """Close all files; a read that hangs keeps them open."""
+        if self._busy.acquire(timeout=_CLOSE_SECONDS):
+            while self._fds:
+                os.close(self._fds.popitem()[1])
+            self._busy.release()
 
     def _fd(self, segment: str) -> int:
         if segment in self._fds:

@@ -53,7 +53,7 @@ class Usage:
 class DiskStore:
     """Full blocks of one model and its settings, with the pages of all KV groups in each.
 
-    `append` and `close` are for one thread, `read` for one other; the rest may be called by any.
+    Any thread may call anything; those that write wait for one another, and so do those that read.
     Nothing here raises OSError.
 
     Args:

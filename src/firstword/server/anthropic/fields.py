@@ -45,7 +45,7 @@ MESSAGE_FIELDS: tuple[Field, ...] = (
     Field("temperature", "supported", "0 to 1, default 1; 0 takes the most probable token"),
     Field("top_k", "supported", "default 0, which is all"),
     Field("top_p", "supported", "0 to 1, default 1; 0 takes the most probable token"),
-    Field("metadata", "inert", "nothing is stored"),
+    Field("metadata", "inert", "it changes no answer"),
     Field("service_tier", "inert", "there is one tier"),
     Field("container", "refused", "no code is run"),
     Field("context_management", "refused", "leave out what the model need not read"),

@@ -50,6 +50,10 @@ def usage(tokens: Usage) -> dict[str, object]:
     }
     if tokens.reasoning:
         counted["output_tokens_details"] = {"thinking_tokens": tokens.reasoning}
+    if tokens.cached:
+        counted["cache_read_by_source"] = tokens.sources._asdict()
+    if tokens.miss is not None:
+        counted["cache_miss"] = tokens.miss.to_dict()
     return counted
 
 

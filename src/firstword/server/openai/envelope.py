@@ -87,12 +87,22 @@ class Envelope:
 
 
 def usage_fields(usage: Usage) -> dict[str, object]:
-    """Token counts as the API names them, and `preemptions` where there were any."""
+    """Token counts as the API names them; `preemptions` and `cache_miss` where there were any.
+
+    What is cached by its source and what is computed add up to the prompt.
+    """
+    prompt: dict[str, object] = {
+        "cached_tokens": usage.cached,
+        "cached_tokens_by_source": usage.sources._asdict(),
+        "computed_tokens": usage.prompt - usage.cached,
+    }
+    if usage.miss is not None:
+        prompt["cache_miss"] = usage.miss.to_dict()
     fields: dict[str, object] = {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "total_tokens": usage.prompt + usage.completion,
-        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "prompt_tokens_details": prompt,
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
     return fields | {"preemptions": usage.preemptions} if usage.preemptions else fields

@@ -33,7 +33,9 @@ _FORMS = supported(
 )
 _SERVING = supported(
     priority="-100 to 100, default 0; higher goes first",
-    cache_salt="requests of different salts share no cached prompt",
+    cache_salt="requests of different salts share no cached prompt, on the disk neither",
+    store="default true: what was read stays on this machine's disk, for a faster start next time; "
+    "false: nothing of this request is written there (`--kv-disk 0`: of none)",
     stream="send the answer as it comes",
     stream_options="`include_usage`, `continuous_usage_stats`; `include_obfuscation` is inert",
     return_progress="with `stream`: chunks with `prompt_progress` while the prompt is read",
@@ -42,8 +44,7 @@ _SERVING = supported(
 )
 _INERT = inert(
     user="who asks is known by the API key",
-    metadata="nothing is stored",
-    store="nothing is stored",
+    metadata="it changes no answer",
     service_tier="there is one tier; see `priority`",
     safety_identifier="nothing is reported to anybody",
     prompt_cache_key="cached prompts are found by their tokens",

@@ -72,11 +72,16 @@ def options_of(body: SharedBody, key: str, salt: str) -> RequestOptions:
     """The request's place among the others.
 
     Args:
-        body: its priority and salt.
+        body: its priority and salt, and whether its prompt may stay on the disk.
         key: whose request it is.
         salt: of the key, "" for none.
     """
-    return RequestOptions(priority=body.priority or 0, key=key, salt=salt + (body.cache_salt or ""))
+    return RequestOptions(
+        priority=body.priority or 0,
+        key=key,
+        salt=salt + (body.cache_salt or ""),
+        store=body.store is not False,
+    )
 
 
 def _params(

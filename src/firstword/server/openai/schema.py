@@ -57,6 +57,7 @@ class SharedBody(Strict):
     guided_grammar: str | None = None
     priority: int | None = Field(None, ge=-100, le=100)
     cache_salt: str | None = Field(None, max_length=256)
+    store: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None
