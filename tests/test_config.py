@@ -146,7 +146,10 @@ def test_bad_configs_are_refused_by_name(change: dict[str, Any], words: str) -> 
         ({"max_num_seqs": 0}, "max_num_seqs is 0"),
         ({"max_num_batched_tokens": 0}, "max_num_batched_tokens is 0"),
         ({"max_model_len": 1}, "max_model_len is 1"),
-        ({"kv_dtype": "int8"}, "kv_dtype is 'int8': it must be one of float16, bfloat16, float32"),
+        (
+            {"kv_dtype": "int8"},
+            "kv_dtype is 'int8': it must be one of float16, bfloat16, float32, q8",
+        ),
         ({"kv_memory_bytes": 0}, "kv_memory_bytes is 0"),
         ({"memory_bytes": 0}, "memory_bytes is 0"),
         ({"max_queued_requests": 0}, "max_queued_requests is 0"),

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.peers.llama_cpp import LlamaCpp
+from benchmarks.quality import kv
 from benchmarks.quality.divergence import Predictions, Summary, summarize
 from benchmarks.quality.llama_cpp import build
 from benchmarks.quality.measure import FIRSTWORD, LLAMA_CPP, Subjects, measure_windows
@@ -28,6 +29,7 @@ from firstword.bench.machine import fingerprint
 from firstword.plan.hardware import usable_cores
 from firstword.text.tokenizer import Tokenizer
 from firstword.weights.catalogue import resolve
+from firstword.weights.checkpoint import open_checkpoint
 
 RESULTS = Path(__file__).parents[1] / "results"
 MODELS = ("smollm2:135m", "gemma3:270m")
@@ -115,6 +117,27 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Summary]:
     return summaries
 
 
+def run_kv(name: str, options: argparse.Namespace) -> dict[str, Summary]:
+    """What 8-bit keys and values cost one model; writes its JSON file."""
+    path = resolve(name, download=False)
+    tokenizer = Tokenizer.from_gguf(open_checkpoint(path).tokenizer_metadata, str(path))
+    texts = windows(tokenizer, options.windows, options.size)
+    summaries: dict[str, Summary] = {
+        numerics: kv.measure(path, numerics, texts) for numerics in kv.BACKENDS
+    }
+    about = {
+        "model": name,
+        "file": path.name,
+        "windows": [len(texts), options.size],
+        "text_sha256": sha256(np.array(texts, np.int32).tobytes()).hexdigest(),
+        "machine": asdict(fingerprint()),
+        "q8 against float16": {name: asdict(summary) for name, summary in summaries.items()},
+    }
+    file = options.out / f"{datetime.now(UTC):%Y-%m-%d}-quality-kv-{path.stem}.json"
+    file.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    return summaries
+
+
 def main(arguments: Sequence[str]) -> int:
     """Measure the models; 1 if a bound is broken."""
     parser = argparse.ArgumentParser(prog="scripts/quality", description=__doc__)
@@ -123,11 +146,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--size", type=int, default=WINDOW, help="tokens in a window")
     parser.add_argument("--threads", type=int, default=usable_cores().count)
     parser.add_argument("--no-peer", dest="peer", action="store_false", help="without llama.cpp")
+    parser.add_argument("--kv", action="store_true", help="8-bit keys and values against float16")
     parser.add_argument("--work", help="folder that keeps the windows that are done")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON files")
     options = parser.parse_args(arguments)
     status = 0
     for name in options.models:
+        if options.kv:
+            found = run_kv(name, options)
+            print(f"{name}, q8 against float16, {options.windows} windows of {options.size} tokens")
+            print(table(found))
+            status |= found["blas"].mean_kl > kv.MAX_MEAN_KL
+            continue
         summaries = run(name, options)
         print(f"{name}, {options.windows} windows of {options.size} tokens")
         print(table(summaries))

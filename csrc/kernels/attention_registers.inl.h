@@ -6,6 +6,12 @@
 // Columns of a register tile of M rows: some 12 chains keep the processor busy.
 constexpr int64_t tile_columns(int m) { return m <= 3 || kWidth == 16 ? 32 : 16; }
 
+// The same for codes: sums of integers have no latency to hide, and a dot product needs more
+// registers beside them.
+constexpr int64_t code_columns(int m) {
+  return kWidth == 16 || m == 1 ? 32 : m <= 3 ? 16 : 8;
+}
+
 template <int M>
 struct Size {
   static constexpr int value = M;
@@ -105,7 +111,7 @@ inline const uint16_t* scales_of(const Page<int8_t>& page, int64_t head_dim) {
 template <int M>
 inline void score_codes(const int8_t* q, const CodedQuery* queries, const Page<int8_t>& page,
                         int64_t head_dim, float* scores) {
-  constexpr int N = static_cast<int>(tile_columns(M) / kWidth);
+  constexpr int N = static_cast<int>(code_columns(M) / kWidth);
   const auto* scales = scales_of(page, head_dim);
   for (int64_t column = 0; column < kPagePositions; column += N * kWidth) {
     IntVec sum[M][N];

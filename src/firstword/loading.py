@@ -26,7 +26,7 @@ from firstword.kvcache.disk.limit import kv_disk_bytes
 from firstword.kvcache.disk.record import StoreIdentity
 from firstword.kvcache.disk.store import DiskStore
 from firstword.kvcache.disk.tier import QUEUE_BYTES, DiskTier, Pages, PageSizes
-from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
+from firstword.kvcache.spec import DTYPE_BYTES, SCALE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops.cost import Cost, CostOps, planned_batch, step_cost
 from firstword.plan.hardware import process_memory, usable_cores, usable_memory
@@ -318,6 +318,7 @@ def _loaded_event(loaded: LoadedModel, seconds: float) -> events.ModelLoaded:
         head_dim=config.head_dim,
         kv_dtype=dtype,
         kv_value_bytes=DTYPE_BYTES[dtype],
+        kv_scale_bytes=SCALE_BYTES.get(dtype, 0),
         kv_bytes_per_token=kv_bytes(spec, 1),
         sliding_window=config.sliding_window,
         num_sliding_layers=sum(t == "sliding_attention" for t in config.layer_types),

@@ -72,7 +72,7 @@ def test_a_model_file_needs_its_headers_only(terminal: Terminal, chat_model: str
     [
         (("--context", "131073"), 1, "the model takes 1 to 131072 tokens"),
         (("--users", "0"), 1, "users is 0"),
-        (("--kv-type", "int4"), 2, "float16, bfloat16, float32"),
+        (("--kv-type", "int4"), 2, "f16, q8, bf16, f32"),
     ],
 )
 def test_values_out_of_range_are_named(

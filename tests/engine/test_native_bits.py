@@ -79,8 +79,8 @@ class Subject:
     One model at a time is kept: rows come sorted.
     """
 
-    def __init__(self, path: Path, prompt: Sequence[int]) -> None:
-        self._path, self._prompt = path, prompt
+    def __init__(self, path: Path, prompt: Sequence[int], kv_dtype: str = "float16") -> None:
+        self._path, self._prompt, self.kv_dtype = path, prompt, kv_dtype
         self._model: Model | None = None
         self.expected = self.observe(BASELINE)
 
@@ -89,7 +89,9 @@ class Subject:
             row.threads,
             row.fused,
         ):
-            self._model = Model(self._path, "native", threads=row.threads, fused=row.fused)
+            self._model = Model(
+                self._path, "native", self.kv_dtype, threads=row.threads, fused=row.fused
+            )
         return observe(self._model, self._prompt, row)
 
     def check(self, row: Row) -> None:
@@ -103,14 +105,15 @@ class Subject:
         assert seen.num_cached_tokens == cached[row.prefix]
 
 
-def real(path: Path) -> Subject:
+def real(path: Path, kv_dtype: str = "float16") -> Subject:
     """The beginning of the licence: text that stays as it is."""
     from firstword.text.tokenizer import Tokenizer
     from firstword.weights.checkpoint import open_checkpoint
 
     tokenizer = Tokenizer.from_gguf(open_checkpoint(path).tokenizer_metadata, str(path))
     text = (Path(__file__).parents[2] / "LICENSE").read_text(encoding="utf-8")
-    return Subject(path, [*tokenizer.bos_ids, *tokenizer.encode(text)][:NUM_PROMPT])
+    ids = [*tokenizer.bos_ids, *tokenizer.encode(text)][:NUM_PROMPT]
+    return Subject(path, ids, kv_dtype)
 
 
 @pytest.fixture(scope="module")
@@ -123,14 +126,26 @@ def gemma3(gemma3_path: Path) -> Subject:
     return real(gemma3_path)
 
 
-@pytest.fixture(scope="module", params=["llama", "gemma3"])
+@pytest.fixture(scope="module")
+def smollm2_q8(smollm2_path: Path) -> Subject:
+    return real(smollm2_path, "q8")
+
+
+@pytest.fixture(scope="module")
+def gemma3_q8(gemma3_path: Path) -> Subject:
+    return real(gemma3_path, "q8")
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma3", "llama q8", "gemma3 q8"])
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     path = tmp_path_factory.mktemp("bits") / "model.gguf"
-    if request.param == "llama":
+    family, _, kv_type = request.param.partition(" ")
+    if family == "llama":
         write_tiny_llama(path, dtype=GGMLType.Q4_1)
     else:
         write_tiny_gemma3(path, dtype=GGMLType.Q5_0, window=48)
-    return Subject(path, [(7 * i * i + 3 * i + 11) % 250 for i in range(NUM_PROMPT)])
+    ids = [(7 * i * i + 3 * i + 11) % 250 for i in range(NUM_PROMPT)]
+    return Subject(path, ids, kv_type or "float16")
 
 
 def test_every_two_conditions_meet_at_least_twice() -> None:
@@ -158,10 +173,20 @@ def test_no_row_changes_a_bit_of_gemma3(gemma3: Subject, row: Row) -> None:
     gemma3.check(row)
 
 
+@pytest.mark.real_model
+@pytest.mark.parametrize("row", in_order(GEMMA_SUITE), ids=label)
+@pytest.mark.parametrize("name", ["smollm2_q8", "gemma3_q8"])
+def test_no_row_changes_a_bit_of_8_bit_keys_and_values(
+    name: str, row: Row, request: pytest.FixtureRequest
+) -> None:
+    subject: Subject = request.getfixturevalue(name)
+    subject.check(row)
+
+
 @pytest.mark.deep
 @pytest.mark.real_model
 @pytest.mark.parametrize("row", in_order(ROWS), ids=label)
-@pytest.mark.parametrize("name", ["smollm2", "gemma3"])
+@pytest.mark.parametrize("name", ["smollm2", "gemma3", "smollm2_q8", "gemma3_q8"])
 def test_no_row_of_all_changes_a_bit(name: str, row: Row, request: pytest.FixtureRequest) -> None:
     subject: Subject = request.getfixturevalue(name)
     subject.check(row)
@@ -169,7 +194,7 @@ def test_no_row_of_all_changes_a_bit(name: str, row: Row, request: pytest.Fixtur
 
 def test_another_seed_or_prompt_changes_the_bits(tiny: Subject) -> None:
     """The comparison can fail."""
-    model = Model(tiny._path, "native", threads=1)
+    model = Model(tiny._path, "native", tiny.kv_dtype, threads=1)
     other = observe(model, [t + 1 for t in tiny._prompt], BASELINE)
     assert other.bits != tiny.expected.bits
     assert len(other.logits) == len(other.tokens) == 8

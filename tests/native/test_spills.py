@@ -31,9 +31,9 @@ MIN_PRODUCTS = {"gemm_float": 8, "gemm_narrow": 64, "gemm_wide": 64}
 """Products in the largest inner loop: the one that all large batches go through."""
 
 
-def unit(isa: str) -> Path:
+def unit(isa: str, family: str = "linear") -> Path:
     """The object file of a unit, if it is there and of the compiler that the test is about."""
-    found = sorted(BUILD.glob(f"cp*/CMakeFiles/isa_{isa}.dir/isa/{isa}_linear.cpp.o"))
+    found = sorted(BUILD.glob(f"cp*/CMakeFiles/isa_{isa}.dir/isa/{isa}_{family}.cpp.o"))
     if not found:
         pytest.skip("the module was not built here: scripts/install dev builds it")
     if shutil.which("objdump") is None or shutil.which("readelf") is None:
@@ -76,6 +76,23 @@ def test_vector_registers_stay_in_registers_in_inner_loops(isa: str) -> None:
             for loop in loops:
                 found = spills(function, loop)
                 assert not found, (function.name, [str(i) for i in found])
+
+
+@pytest.mark.parametrize(("isa", "most"), [("avx2", 6), ("avx512", 12)])
+def test_dot_products_of_codes_keep_their_registers(isa: str, most: int) -> None:
+    """The tiles of 1 to 6 queries by 8-bit keys; GCC may put them into any function."""
+    functions = disassemble(unit(isa, "attention"))
+    loops = [
+        (function, loop)
+        for function in functions
+        for loop in function.innermost_loops()
+        if any(re.match("vpmaddubsw|vpdpbusd", i.name) for i in loop)
+    ]
+    assert len(loops) >= 6
+    assert max(num_products(loop) for _, loop in loops) >= most
+    for function, loop in loops:
+        found = spills(function, loop)
+        assert not found, (function.name, [str(i) for i in found])
 
 
 LISTING = """

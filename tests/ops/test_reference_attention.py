@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from firstword.batch import Float32Array, ForwardBatch
 from firstword.kvcache.storage import PagedStorage
@@ -227,6 +228,12 @@ def test_keys_and_values_in_half_precision(attend: Attend, dtype: str) -> None:
     np.testing.assert_allclose(attend(q, batch, kv, spec), dense((q, k, v), spec), atol=3e-6)
 
 
+def dequantized(stored: tuple[NDArray[np.int8], NDArray[np.float16]]) -> Float32Array:
+    codes, scales = stored
+    values: Float32Array = codes.astype(np.float32) * scales[..., None].astype(np.float32)
+    return values.reshape(len(values), -1)
+
+
 @BOTH
 def test_keys_and_values_in_8_bits(attend: Attend) -> None:
     spec = attention_spec()
@@ -235,13 +242,8 @@ def test_keys_and_values_in_8_bits(attend: Attend) -> None:
     batch = make_batch(Chunk((0, 1, 2, 3), 0, N))
     ReferenceOps().store_kv(k, v, batch, kv, spec)
     heads = (N, spec.num_kv_heads, spec.head_dim)
-    keys, values = (
-        (codes * scales[..., None].astype(np.float32)).reshape(k.shape)
-        for codes, scales in (
-            quantize_keys(k.reshape(heads)),
-            quantize_values(v.reshape(heads)),
-        )
-    )
+    keys = dequantized(quantize_keys(k.reshape(heads)))
+    values = dequantized(quantize_values(v.reshape(heads)))
     rounded = round_queries(q.reshape(N, -1, spec.head_dim)).reshape(q.shape)
     out = attend(q, batch, kv, spec)
     np.testing.assert_allclose(out, dense((rounded, keys, values), spec), atol=3e-6)

@@ -102,6 +102,15 @@ def test_heads_of_their_own_would_take_four_times_as_much(tmp_path: Path) -> Non
     assert own.kv_bytes_without_grouping == own.kv_bytes_per_token
 
 
+def test_q8_says_what_it_saves_and_costs(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, LLAMA_8B, kv_dtype="q8")
+    assert plan.kv_bytes_per_token == 32 * 2 * 8 * (128 + 2)
+    assert (plan.kv_value_bytes, plan.kv_scale_bytes) == (1, 2)
+    assert plan.kv_bytes_per_token_float16 == 131_072
+    assert all(0 < kl <= 0.003 for kl in plan.kv_mean_kl.values())
+    assert plan_of(tmp_path, LLAMA_8B).kv_mean_kl == {}
+
+
 @pytest.mark.parametrize(("kv_dtype", "factor"), [("bfloat16", 1), ("float32", 2)])
 def test_the_type_of_the_cache_scales_it(tmp_path: Path, kv_dtype: str, factor: int) -> None:
     plan = plan_of(tmp_path, LLAMA_8B, kv_dtype=kv_dtype)

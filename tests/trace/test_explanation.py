@@ -31,7 +31,7 @@ def test_an_explanation_becomes_json_in_the_order_of_telling() -> None:
         load_ms=10.0,
         prompt=PromptPart("hé", (PromptToken(0, 7, "hé"),), 1, 1, 0, 0.5),
         prefill=PrefillPart(0, SourcesPart(), None, 1, 1e6, 3.0, ()),
-        kv=KVPart((), 4, 2, 2.0, 128, 256, 1),
+        kv=KVPart((), 4, 2, 2.0, "float16", 128, 128, 256, 1),
         decode=(),
         cache=CachePart(1, 1, Computations(1, 1), Computations(1, 1), None),
         strategy=StrategyPart("greedy: the largest logit", 2**64 - 1, 1),

@@ -182,6 +182,8 @@ def _sources(sources: SourcesPart) -> list[str]:
 
 
 def _kv(e: Explanation) -> list[str]:
+    from firstword.kvcache.kv_types import cost_in_words
+
     kv = e.kv
     lines = [
         f"{step.what}: {step.formula} = {step.bytes:,} bytes"
@@ -196,6 +198,13 @@ def _kv(e: Explanation) -> list[str]:
         )
     else:
         lines.append(f"all {kv.num_heads} query heads have keys and values of their own")
+    cost = cost_in_words(kv.dtype)
+    if cost is not None:
+        share = kv.bytes_per_token / kv.bytes_per_token_float16
+        lines += [
+            f"{kv.dtype}: {share:.1%} of the {kv.bytes_per_token_float16:,} bytes of float16",
+            cost,
+        ]
     return lines
 
 

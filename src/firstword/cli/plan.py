@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from firstword.cli import options
 from firstword.cli.terminal import format_bytes
 
 if TYPE_CHECKING:
@@ -23,21 +24,18 @@ def plan(
         int | None, typer.Option(help="Tokens of each; otherwise 4,096 or what the model takes.")
     ] = None,
     kv_type: Annotated[
-        str, typer.Option(help="Type of keys and values: float16, bfloat16 or float32.")
-    ] = "float16",
+        str,
+        typer.Option(help="Type of keys and values: f16, q8, bf16 or f32.", metavar="TYPE"),
+    ] = "f16",
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Say what memory the weights and the keys and values will take."""
-    from firstword.kvcache.spec import DTYPE_BYTES
     from firstword.plan.hardware import usable_memory
     from firstword.plan.planner import make_plan, open_for_planning
 
-    if kv_type not in DTYPE_BYTES:
-        raise typer.BadParameter(
-            f"{kv_type!r} is no type for keys and values: {', '.join(DTYPE_BYTES)}"
-        )
+    dtype = options.checked_kv_type(kv_type)
     checkpoint = open_for_planning(_locate(model))
-    result = make_plan(checkpoint, name=model, users=users, context=context, kv_dtype=kv_type)
+    result = make_plan(checkpoint, name=model, users=users, context=context, kv_dtype=dtype)
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2))
     else:
@@ -62,7 +60,10 @@ def render(plan: Plan, free_bytes: int) -> str:
         free_bytes: memory that can still be taken on this machine.
     """
     value = plan.kv_value_bytes
-    per_layer = 2 * plan.num_kv_heads * plan.head_dim * value
+    per_layer = 2 * plan.num_kv_heads * (plan.head_dim * value + plan.kv_scale_bytes)
+    values = f"{plan.head_dim} values x {value} byte{'s' if value > 1 else ''}"
+    if plan.kv_scale_bytes:
+        values = f"({values} + a scale of {plan.kv_scale_bytes})"
     lines = [
         f"{plan.model}: {plan.num_parameters:,} parameters",
         "",
@@ -71,7 +72,7 @@ def render(plan: Plan, free_bytes: int) -> str:
         "",
         f"keys and values, {plan.kv_dtype}",
         f"  one layer        {format_bytes(per_layer):>10}   K and V x {plan.num_kv_heads} heads x "
-        f"{plan.head_dim} values x {value} bytes",
+        f"{values}",
         _row("one token", plan.kv_bytes_per_token, f"x {plan.num_layers} layers"),
         _row(f"{plan.context:,} tokens", plan.kv_bytes_one_user),
     ]
@@ -87,8 +88,20 @@ def render(plan: Plan, free_bytes: int) -> str:
             f"  {plan.num_sliding_layers} of {plan.num_layers} layers keep only their last "
             f"{plan.sliding_window:,} tokens"
         )
-    lines += [f"  {_grouping(plan)}", "", _total(plan, free_bytes)]
+    lines += [f"  {_grouping(plan)}", *_smaller(plan), "", _total(plan, free_bytes)]
     return "\n".join(lines)
+
+
+def _smaller(plan: Plan) -> list[str]:
+    """What a type smaller than float16 saves and costs."""
+    from firstword.kvcache.kv_types import cost_in_words
+
+    cost = cost_in_words(plan.kv_dtype)
+    if cost is None:
+        return []
+    whole = plan.kv_bytes_per_token_float16
+    saved = f"{plan.kv_dtype} takes {plan.kv_bytes_per_token / whole:.1%} of float16's {whole:,}"
+    return [f"  {saved} bytes a token", f"  {cost}"]
 
 
 def _in_memory(plan: Plan) -> list[str]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from firstword.config import ModelConfig
 from firstword.errors import CheckpointError, ConfigError
-from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, kv_bytes
+from firstword.kvcache.kv_types import MEAN_KL_Q8
+from firstword.kvcache.spec import DTYPE_BYTES, SCALE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops.cost import CostOps
 from firstword.weights.checkpoint import Checkpoint, ShapeCheckpoint, open_checkpoint
@@ -30,6 +31,10 @@ class Plan:
         head_dim: values in a head.
         kv_dtype: type of a stored key or value.
         kv_value_bytes: bytes of one.
+        kv_scale_bytes: bytes of the scale that one token's values in one head share, or 0.
+        kv_bytes_per_token_float16: `kv_bytes_per_token` if they were float16.
+        kv_mean_kl: what the type costs in answers: mean KL from float16 in nats, by the model it
+            was measured on; empty for types that are no smaller.
         kv_bytes_per_token: K/V bytes of one token while no window has left anything behind.
         kv_bytes_one_user: K/V bytes of one user at `context`.
         kv_bytes_all_users: the same for `users` of them.
@@ -52,6 +57,9 @@ class Plan:
     head_dim: int
     kv_dtype: str
     kv_value_bytes: int
+    kv_scale_bytes: int
+    kv_bytes_per_token_float16: int
+    kv_mean_kl: dict[str, float]
     kv_bytes_per_token: int
     kv_bytes_one_user: int
     kv_bytes_all_users: int
@@ -130,7 +138,7 @@ def make_plan(
 
 def _plan(config: ModelConfig, spec: KVCacheSpec, ops: CostOps, what: tuple[str, int, int]) -> Plan:
     name, users, context = what
-    per_token = kv_bytes(spec, 1)
+    per_token, dtype = kv_bytes(spec, 1), spec.groups[0].k_dtype
     return Plan(
         model=name,
         weight_bytes=ops.total_weight_bytes,
@@ -140,8 +148,11 @@ def _plan(config: ModelConfig, spec: KVCacheSpec, ops: CostOps, what: tuple[str,
         num_heads=config.num_attention_heads,
         num_kv_heads=config.num_key_value_heads,
         head_dim=config.head_dim,
-        kv_dtype=spec.groups[0].k_dtype,
-        kv_value_bytes=DTYPE_BYTES[spec.groups[0].k_dtype],
+        kv_dtype=dtype,
+        kv_value_bytes=DTYPE_BYTES[dtype],
+        kv_scale_bytes=SCALE_BYTES.get(dtype, 0),
+        kv_bytes_per_token_float16=kv_bytes(model_kv_spec(config), 1),
+        kv_mean_kl=MEAN_KL_Q8 if dtype == "q8" else {},
         kv_bytes_per_token=per_token,
         kv_bytes_one_user=kv_bytes(spec, context),
         kv_bytes_all_users=users * kv_bytes(spec, context),

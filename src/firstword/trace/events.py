@@ -30,6 +30,7 @@ class ModelLoaded(Event):
         head_dim: values in one head.
         kv_dtype: type of a stored value.
         kv_value_bytes: bytes of one stored value.
+        kv_scale_bytes: bytes of the scale that the values of one token in one head share, or 0.
         kv_bytes_per_token: K/V bytes of one token over all layers.
         sliding_window: window of the layers that have one, else None.
         num_sliding_layers: layers with a window.
@@ -58,6 +59,7 @@ class ModelLoaded(Event):
     weight_bytes: int
     backend: str
     num_threads: int
+    kv_scale_bytes: int = 0
 
 
 @dataclass(frozen=True)

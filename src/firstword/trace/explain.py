@@ -240,13 +240,16 @@ def _pass(step: StepExecuted, chunk: ScheduledChunk) -> PassPart:
 
 def _kv(story: _Story) -> KVPart:
     model = story.model
-    head = 2 * model.head_dim * model.kv_value_bytes
+    head = 2 * (model.head_dim * model.kv_value_bytes + model.kv_scale_bytes)
+    values = f"{model.head_dim} values x {_bytes(model.kv_value_bytes)}"
+    if model.kv_scale_bytes:
+        values = f"({values} + a scale of {_bytes(model.kv_scale_bytes)})"
     layer = model.num_kv_heads * head
     steps = [
         ArithmeticStep("one value", f"a {model.kv_dtype} number", model.kv_value_bytes),
         ArithmeticStep(
             "one token in one head of one layer",
-            f"a key and a value: 2 x {model.head_dim} values x {model.kv_value_bytes} bytes",
+            f"a key and a value: 2 x {values}",
             head,
         ),
         ArithmeticStep(
@@ -269,10 +272,16 @@ def _kv(story: _Story) -> KVPart:
         num_heads=model.num_heads,
         num_kv_heads=model.num_kv_heads,
         grouping_ratio=ratio,
+        dtype=model.kv_dtype,
         bytes_per_token=model.kv_bytes_per_token,
+        bytes_per_token_float16=model.num_layers * model.num_kv_heads * model.head_dim * 4,
         bytes_per_token_ungrouped=round(model.kv_bytes_per_token * ratio),
         num_tokens=story.num_positions,
     )
+
+
+def _bytes(number: int) -> str:
+    return "1 byte" if number == 1 else f"{number} bytes"
 
 
 def _tokens_formula(model: ModelLoaded, layer_bytes: int, num_tokens: int) -> str:

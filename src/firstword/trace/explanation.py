@@ -119,7 +119,9 @@ class KVPart:
         num_heads: query heads of a layer.
         num_kv_heads: key/value heads of a layer.
         grouping_ratio: query heads that share one key/value head.
+        dtype: type of a stored value.
         bytes_per_token: keys and values of one token.
+        bytes_per_token_float16: the same if they were float16.
         bytes_per_token_ungrouped: the same if every query head had its own.
         num_tokens: positions of this sequence whose keys and values were stored.
     """
@@ -128,7 +130,9 @@ class KVPart:
     num_heads: int
     num_kv_heads: int
     grouping_ratio: float
+    dtype: str
     bytes_per_token: int
+    bytes_per_token_float16: int
     bytes_per_token_ungrouped: int
     num_tokens: int
 
