@@ -287,7 +287,8 @@ class Driver:
         while finish_loads and self.tier.pending:
             self.tier.finish()
         if self.manager.exchange is not None:
-            self.manager.exchange.run()
+            self.manager.exchange.take_in()
+            self.manager.exchange.save()
 
     def schedule(self) -> SchedulerOutput:
         """The next step, which there must be."""

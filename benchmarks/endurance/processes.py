@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 _SAMPLE_SECONDS = 0.05
 
@@ -57,13 +57,27 @@ def _status(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def memory(pid: int) -> tuple[int, int]:
-    """Resident bytes of a process: all, and with each page shared out among those that map it."""
+class Memory(NamedTuple):
+    """Bytes of a process that are in memory.
+
+    Args:
+        rss: all of them.
+        pss: the same, each page shared out among the processes that map it.
+        anonymous: those that are of no file, which the system cannot take away.
+    """
+
+    rss: int
+    pss: int
+    anonymous: int
+
+
+def memory(pid: int) -> Memory:
+    """What a process that lives holds."""
     fields = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, value, _ = line.split()
         fields[name] = int(value) * 1024
-    return fields["Rss:"], fields["Pss:"]
+    return Memory(fields["Rss:"], fields["Pss:"], fields["Anonymous:"])
 
 
 class PeakMemory:
@@ -71,17 +85,19 @@ class PeakMemory:
 
     Args:
         pids: of the processes.
+        interval: seconds between looks; each takes milliseconds of a process of gigabytes.
 
     Attributes:
         rss: sum of their resident bytes at the worst moment; shared pages count for each.
         pss: the same, every page counted once.
+        anonymous: of these, the bytes that are of no file.
     """
 
-    def __init__(self, pids: Sequence[int]) -> None:
-        self._pids = pids
+    def __init__(self, pids: Sequence[int], interval: float = _SAMPLE_SECONDS) -> None:
+        self._pids, self._interval = pids, interval
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        self.rss = self.pss = 0
+        self.rss = self.pss = self.anonymous = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -98,8 +114,8 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while True:
-            sums = map(sum, zip(*map(memory, self._pids), strict=True))
-            rss, pss = sums
+            rss, pss, anonymous = map(sum, zip(*map(memory, self._pids), strict=True))
             self.rss, self.pss = max(self.rss, rss), max(self.pss, pss)
-            if self._over.wait(_SAMPLE_SECONDS):
+            self.anonymous = max(self.anonymous, anonymous)
+            if self._over.wait(self._interval):
                 return

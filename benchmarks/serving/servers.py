@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol, Self
 
+from benchmarks.endurance.processes import children
 from benchmarks.peers.llama_cpp import LlamaCpp
 from benchmarks.peers.session import EngineFailedError
 from firstword import __version__
@@ -35,7 +36,7 @@ class Launch:
     Args:
         model: the file.
         port: it listens on.
-        keys_file: API keys, one a line.
+        keys_file: API keys, one a line; None to ask for none.
         threads: to compute with.
         slots: requests at once.
         context: tokens of each request that must fit.
@@ -43,10 +44,15 @@ class Launch:
 
     model: Path
     port: int
-    keys_file: Path
+    keys_file: Path | None
     threads: int
     slots: int = 16
     context: int = 4608
+
+    @property
+    def key_flags(self) -> list[str]:
+        """The option that both servers know."""
+        return [] if self.keys_file is None else ["--api-key-file", str(self.keys_file)]
 
 
 class Server(Protocol):
@@ -96,7 +102,7 @@ class FirstwordServer:
             sys.executable, "-m", "firstword", "serve", str(launch.model),
             "--host", "127.0.0.1", "--port", str(launch.port),
             "--threads", str(launch.threads), "--max-num-seqs", str(launch.slots),
-            "--api-key-file", str(launch.keys_file), *self.flags,
+            *launch.key_flags, *self.flags,
         ]  # fmt: skip
 
 
@@ -129,7 +135,7 @@ class LlamaServer:
             "--host", "127.0.0.1", "--port", str(launch.port),
             "--threads", str(launch.threads), "-np", str(launch.slots),
             "-c", str(launch.slots * launch.context),
-            "--api-key-file", str(launch.keys_file), *self.flags,
+            *launch.key_flags, *self.flags,
         ]  # fmt: skip
 
 
@@ -179,6 +185,17 @@ class RunningServer:
                     f"{self.server.name} was not ready after {START_SECONDS:.0f} s:\n{self._said()}"
                 )
             time.sleep(0.1)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the process, and of those that it started."""
+        return [self._process.pid, *children(self._process.pid)]
+
+    def kill(self) -> None:
+        """End all of its processes at once, without a word."""
+        for pid in self.pids:
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait()
 
     def close(self) -> None:
         """End the process: as an operator would, and if it does not listen, by force."""

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 
-from firstword.cli.terminal import PromptProgress, StatusLine, format_bytes, stats_line
+from firstword.cli.terminal import PromptProgress, StatusLine, format_bytes, note_stats, stats_line
 from firstword.engine.outputs import RequestMetrics, RequestOutput
 from firstword.kvcache.sources import PromptSources
 from firstword.trace import events
+from firstword.trace.misses import ExplainedMiss
 
 
 class Screen(io.StringIO):
@@ -81,3 +83,12 @@ def test_what_came_from_the_disk_is_in_the_statistics(sources: PromptSources, wo
     metrics = RequestMetrics(0.5, 1.0, sources.num_cached, 1, 0, 0, sources=sources)
     output = RequestOutput("a", None, tuple(range(4000)), (), 1, metrics)
     assert stats_line(output).startswith(words + " · ")
+
+
+def test_a_miss_stands_below_the_statistics(capsys: pytest.CaptureFixture[str]) -> None:
+    output = RequestOutput("a", None, (1, 2, 3), (), 1, RequestMetrics(0.5, 1.0, 0, 3, 0, 0))
+    note_stats(output)
+    assert capsys.readouterr().err == stats_line(output) + "\n"
+    miss = ExplainedMiss("different_text", 1, 2, "It is", " 10:42", " 10:41")
+    note_stats(replace(output, cache_miss=miss))
+    assert capsys.readouterr().err.splitlines()[1:] == [miss.in_words()]

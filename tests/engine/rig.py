@@ -16,6 +16,7 @@ from firstword.engine.engine import Engine
 from firstword.engine.model import EngineModel
 from firstword.engine.outputs import SequenceOutput
 from firstword.kvcache.spec import KVCacheSpec
+from firstword.kvcache.tier import BlockTier
 from firstword.sampling.constraint import TokenConstraint
 from firstword.sampling.params import Grammar, SamplingParams
 from firstword.sampling.sampler import sample_each
@@ -109,3 +110,13 @@ def rig(
     model = replace(model, compile_grammar=compile_grammar)
     settings = replace(EngineConfig(debug=True), **config)  # type: ignore[arg-type]
     return Rig(Engine(runner, model, settings, recorder=recorder, clock=clock), runner, clock, seen)
+
+
+def rig_above(tier: BlockTier) -> Rig:
+    """One whose engine keeps its blocks in a tier."""
+    it = rig()
+    about, recorder = it.engine.model, it.engine.recorder
+    engine = Engine(
+        it.runner, about, it.engine.config, recorder=recorder, clock=it.clock, tier=tier
+    )
+    return replace(it, engine=engine)

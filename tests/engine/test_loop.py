@@ -24,7 +24,8 @@ from firstword.engine.messages import (
 from firstword.engine.request import RequestOptions
 from firstword.errors import ConfigError, PromptTooLongError, SamplingError, StepStoppedError
 from firstword.sampling.params import SamplingParams
-from tests.engine.rig import GREEDY, Rig, rig
+from tests.engine.rig import GREEDY, SPEC, Rig, rig, rig_above
+from tests.fakes import FakeRunner, FakeTier
 
 
 def play(it: Rig, *commands: Command) -> list[StepMessage]:
@@ -259,3 +260,23 @@ def test_work_that_can_wait_is_begun_once_when_nothing_comes(
 
     loop.run(when_idle)
     assert idle == [4]  # after the four steps of the request
+
+
+def test_blocks_that_the_disk_had_no_time_for_are_saved_while_nothing_else_is_to_do() -> None:
+    tier = FakeTier(FakeRunner(SPEC))
+    it = rig_above(tier)
+    tier.is_stuck = True
+    loop = EngineLoop(it.engine, lambda message: None)
+    loop.post(add("a", [1] * 10))
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    for is_stuck, count in ((True, 0), (False, 3)):
+        tier.is_stuck = is_stuck
+        for _ in range(200):
+            if len(tier.kept) == count and not it.engine.has_work:
+                break
+            time.sleep(0.01)
+        assert len(tier.kept) == count
+    loop.post(Shutdown())
+    thread.join(10)
+    assert not thread.is_alive()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from firstword.cli import options
 from firstword.cli.run import load_model
-from firstword.cli.terminal import StatusLine, note, stats_line, write_answer
+from firstword.cli.terminal import StatusLine, note, note_stats, write_answer
 from firstword.errors import ChatTemplateError, FirstwordError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def chat(
     context: options.Context = None,
     numerics: options.Numerics = None,
     panel_cache: options.PanelCache = True,
+    kv_type: options.KVType = "f16",
     kv_disk: options.KVDisk = None,
 ) -> None:
     """Talk with a model; /help lists the commands."""
@@ -52,7 +53,7 @@ def chat(
         stop=stop,
     )
     with StatusLine() as status:
-        machine = options.Machine(threads, numerics, panel_cache, kv_disk)
+        machine = options.Machine(threads, numerics, panel_cache, kv_disk, kv_type)
         llm = load_model(model, machine, context, status)
         if not raw and not llm.has_chat_template:
             raise ChatTemplateError(
@@ -152,7 +153,7 @@ def _loop(conversation: Conversation, status: StatusLine, stats: bool) -> None:
             continue
         write_answer("\n")
         if stats and output is not None:
-            note(stats_line(output))
+            note_stats(output)
 
 
 def _read_line(interactive: bool) -> str | None:

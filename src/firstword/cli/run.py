@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from firstword.cli import options
-from firstword.cli.terminal import PromptProgress, StatusLine, note, stats_line, write_answer
+from firstword.cli.terminal import PromptProgress, StatusLine, note, note_stats, write_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +38,7 @@ def run(
     context: options.Context = None,
     numerics: options.Numerics = None,
     panel_cache: options.PanelCache = True,
+    kv_type: options.KVType = "f16",
     kv_disk: options.KVDisk = None,
 ) -> None:
     """Answer one prompt, word by word, on standard output."""
@@ -52,12 +53,12 @@ def run(
         stop=stop,
     )
     with StatusLine() as status:
-        machine = options.Machine(threads, numerics, panel_cache, kv_disk)
+        machine = options.Machine(threads, numerics, panel_cache, kv_disk, kv_type)
         llm = load_model(model, machine, context, status)
         output = write_stream(llm.stream(make_prompt(text, system, raw), params), status)
     write_answer("\n")
     if stats and output is not None:
-        note(stats_line(output))
+        note_stats(output)
     if output is None:
         raise typer.Exit(130)
 
@@ -76,6 +77,7 @@ def load_model(
     config = EngineConfig(
         max_model_len=context,
         enable_panel_cache=machine.panel_cache,
+        kv_dtype=machine.kv_dtype,
         kv_disk_bytes=machine.kv_disk_bytes,
     )
     return load(model, config, recorder, machine, status)

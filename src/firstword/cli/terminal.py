@@ -97,6 +97,13 @@ def format_bytes(num_bytes: float) -> str:
     return f"{num_bytes:.{digits}f} {units[0]}"
 
 
+def note_stats(output: RequestOutput) -> None:
+    """Counts and times of a finished request on stderr; below, why more of it was not reused."""
+    note(stats_line(output))
+    if output.cache_miss is not None:
+        note(output.cache_miss.in_words())
+
+
 def stats_line(output: RequestOutput) -> str:
     """Counts and times of a finished request, in one line."""
     metrics = output.metrics

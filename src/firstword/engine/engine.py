@@ -15,13 +15,15 @@ from firstword.config import EngineConfig
 from firstword.engine.accounting import Accounts
 from firstword.engine.admission import queue_limits
 from firstword.engine.calibration import Calibration
+from firstword.engine.gaps import Gaps
 from firstword.engine.model import EngineModel
 from firstword.engine.outputs import PromptProgress, RequestMetrics, SequenceOutput
 from firstword.engine.pipeline import Launched, Pipeline
 from firstword.engine.preparation import Preparation, Prepared
 from firstword.engine.reporter import Reporter
-from firstword.engine.request import RequestOptions, Sequence
+from firstword.engine.request import RequestOptions
 from firstword.engine.runner import Runner
+from firstword.engine.sampled import SampleKey, key_of, output_of, sampled_keys
 from firstword.engine.scheduler import Scheduler
 from firstword.engine.sequence_sampling import SequenceSampling
 from firstword.engine.stats import EngineStats
@@ -38,8 +40,6 @@ _LONG_MS = 50.0
 _LOADING_SECONDS = 0.01
 """For so long a step that only waits for blocks to be loaded lets commands wait."""
 
-SampleKey = tuple[str, int]  # request id and sample index
-
 
 class Engine:
     """Runs requests on one model, all of them together.
@@ -51,10 +51,6 @@ class Engine:
         recorder: receives the events; None keeps none.
         clock: seconds, monotonic.
         tier: keeps KV blocks below the pool; None: nothing does.
-
-    Attributes:
-        gap_ms: milliseconds from the compiled code of the step before to that of the last one;
-            None where the engine had nothing to do between them, or computes in Python.
     """
 
     def __init__(
@@ -96,9 +92,7 @@ class Engine:
         self._calibration = Calibration(model.step_time)
         self._pipeline = Pipeline(self.scheduler, runner, model.kv, config.num_top_logprobs, clock)
         self._last_step: SchedulerOutput | None = None
-        self._last_end = 0.0
-        self._last_result_at: float | None = None  # None while nothing follows on it
-        self.gap_ms: float | None = None
+        self._gaps = Gaps()
 
     @property
     def runner(self) -> Runner:
@@ -108,6 +102,14 @@ class Engine:
     @runner.setter
     def runner(self, runner: Runner) -> None:
         self._pipeline.runner = runner
+
+    @property
+    def gap_ms(self) -> float | None:
+        """Milliseconds from the compiled code of the step before to that of the last one.
+
+        None where the engine had nothing to do between them, or computes in Python.
+        """
+        return self._gaps.last_ms
 
     # --- requests ---
 
@@ -275,30 +277,35 @@ class Engine:
         they are, and the exception goes on. Tokens that were there by then come out of the next
         step.
         """
-        self.exchange_blocks()
+        exchange = self.kv.exchange
+        if exchange is not None:
+            exchange.take_in()
         if self._pipeline.under_way is None:
             self._last_step = self.scheduler.schedule()
             if self._last_step is not None:
                 self._launch(self._last_step)
-            elif self.kv.exchange is not None and self.kv.exchange.is_loading:
-                self.kv.exchange.tier.wait(_LOADING_SECONDS)
+            elif exchange is not None and exchange.is_loading:
+                exchange.tier.wait(_LOADING_SECONDS)
+        self.save_blocks()  # while the step runs
         launched = self._pipeline.under_way
         if launched is not None:
             self._last_step = launched.output
             self._run(launched)
+            if not self.scheduler.has_work:
+                self.save_blocks()
         outputs, self._undelivered = self._undelivered, []
         return outputs
 
-    def exchange_blocks(self) -> bool:
-        """Hand over KV blocks to be kept and take in those that were loaded, as each step does.
+    def save_blocks(self) -> bool:
+        """Hand KV blocks over to the tier below the pool, as each step does.
 
         Returns:
-            Whether blocks still wait to be handed over.
+            Whether some wait, because the tier takes no more now.
         """
         exchange = self.kv.exchange
         if exchange is None:
             return False
-        exchange.run()
+        exchange.save()
         return exchange.has_unsaved_blocks
 
     def _launch(self, output: SchedulerOutput) -> None:
@@ -319,7 +326,7 @@ class Engine:
         try:
             self._pipeline.launch_ahead(sampling)
             result = self._pipeline.collect()
-            outcomes = dict(zip(_sampled_keys(output), result.sampled, strict=True))
+            outcomes = dict(zip(sampled_keys(output), result.sampled, strict=True))
             self._end_failed(outcomes)
         except BaseException:
             self._pipeline.drop()
@@ -329,61 +336,38 @@ class Engine:
         updates = self.scheduler.update(output, {k: t.token_id for k, t in sampled.items()})
         updates = tuple(map(self._end_at_grammar, updates))
         # Before anybody is told of the step: a listener may raise, or take its time.
-        self._undelivered += [self._output_of(update, sampled) for update in updates]
+        self._undelivered += [
+            output_of(update, sampled[key_of(update.sequence)], self.model.eos_token_ids)
+            for update in updates
+        ]
         self._pipeline.drop_if_useless()
         now = self.clock()
         self._accounts.end(output, updates, now)
         self._calibrate(output, result)
-        self._measure_gap(result, now)
+        self._gaps.measure(result, now, has_more=self.scheduler.has_work)
         self._report(launched, result, now)
         for update in updates:
             sequence = update.sequence
-            self._reporter.sampled(sequence, sampled[_key(sequence)], output.step, now)
+            self._reporter.sampled(sequence, sampled[key_of(sequence)], output.step, now)
             if update.finished:
                 self._reporter.finished(sequence, sequence.stop_reason)
         if self.config.debug:
             self.scheduler.check_invariants()
 
     def _report(self, launched: Launched, result: StepResult, now: float) -> None:
-        # A step that ran ahead was given to the runner before its turn came.
-        start = max(launched.time, self._last_end)
-        self._last_end = now
         num_used = self.model.num_blocks - self.kv.num_free_blocks
         self._reporter.executed(
             launched.output,
             launched.step.batch,
             result,
-            span=(start, now),
+            span=self._gaps.span(launched.time, now),
             num_blocks_used=num_used,
         )
-
-    def _measure_gap(self, result: StepResult, now: float) -> None:
-        before, self.gap_ms = self._last_result_at, result.gap_ms
-        self._last_result_at = now if self.scheduler.has_work else None
-        if self.gap_ms is None and before is not None and result.native_ms is not None:
-            self.gap_ms = (now - before) * 1e3 - result.native_ms
 
     def _sampling_of(self, request_ids: Iterable[str]) -> dict[str, tuple[SequenceSampling, ...]]:
         """How tokens are chosen, by id, for those of the requests that are still known."""
         requests = self._requests
         return {i: requests[i].sampling for i in request_ids if i in requests}
-
-    def _output_of(
-        self, update: SequenceUpdate, sampled: dict[SampleKey, SampledToken]
-    ) -> SequenceOutput:
-        sequence = update.sequence
-        token, stop = sampled[_key(sequence)], sequence.stop_reason
-        return SequenceOutput(
-            request_id=sequence.request.request_id,
-            sample_index=sequence.index,
-            token_id=token.token_id,
-            logprob=token.logprob,
-            candidates=token.candidates,
-            finish_reason=sequence.finish_reason if update.finished else None,
-            stop_reason=None if stop in self.model.eos_token_ids else stop,
-            probability=token.probability,
-            ended_by_token=update.finished and stop is not None,
-        )
 
     def _end_failed(self, outcomes: dict[SampleKey, SampledToken | SamplingError]) -> None:
         """End the requests of rows that gave no token; the others in the step go on."""
@@ -408,16 +392,3 @@ class Engine:
         """Let predictions follow what steps take."""
         self._calibration.observe(output.load, result.forward_ms + result.sampling_ms)
         self.scheduler.step_time = self._calibration.step_time
-
-
-def _key(sequence: Sequence) -> SampleKey:
-    return sequence.request.request_id, sequence.index
-
-
-def _sampled_keys(output: SchedulerOutput) -> list[SampleKey]:
-    """Whose token each logits row becomes, in the order of the rows."""
-    return [
-        (item.sequence.request.request_id, index)
-        for item in output.scheduled
-        for index in item.samples
-    ]

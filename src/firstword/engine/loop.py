@@ -83,7 +83,7 @@ class EngineLoop:
             when_idle: called once, the first time that nothing comes for a second; must not block.
         """
         while self._is_open:
-            while self._engine.exchange_blocks():  # what the disk had no time for before
+            while self._engine.save_blocks():  # what the disk had no time for before
                 if self._wake.wait(_SAVING_SECONDS):
                     break
             if when_idle is not None and not self._wake.wait(_IDLE_SECONDS):

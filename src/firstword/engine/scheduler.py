@@ -255,17 +255,13 @@ class Scheduler:
             hit = self.manager.match_prefix(sequence)
             if self._prefetch.begin(sequence, hit, self.step_time, len(self._running)):
                 continue
-            if not self._try_admit(sequence, hit, step):
+            # The source of a copy takes a block more, which a tight pool may not have: alone, a
+            # sequence starts from nothing rather than wait for ever.
+            alone = not self._running
+            if not (step.admit(sequence, hit) or (alone and step.admit(sequence, PrefixHit()))):
                 return
             self._line.remove(sequence)
             self._start(sequence)
-
-    def _try_admit(self, sequence: Sequence, hit: PrefixHit, step: StepDraft) -> bool:
-        if step.admit(sequence, hit):
-            return True
-        # The source of a copy takes a block more, which a tight pool may not have: alone, a
-        # sequence starts from nothing rather than wait for ever.
-        return not self._running and step.admit(sequence, PrefixHit())
 
     def _recompute_in_turn(self, step: StepDraft) -> None:
         """Without a KV cache: whole sequences, as many as fit, each when its turn comes."""
@@ -325,7 +321,8 @@ class Scheduler:
         A sequence that was running before it keeps its blocks and goes on from where it was: the
         step wrote only behind its computed positions. One that began in this step, or whose
         blocks the step was to fill by a copy or has changed in place (a state), returns to its
-        place in line. That is no preemption: nobody took its blocks.
+        place in line. That is no preemption: nobody took its blocks. What one that has ended had
+        computed before stays cached to the token.
         """
         assert output in self._in_flight[-1:], "the newest step is taken back first"
         runs_ahead = len(self._in_flight) > 1  # then it has no copies, and nobody began in it
@@ -338,10 +335,11 @@ class Scheduler:
             sequence = item.sequence
             if not sequence.request.is_finished:
                 self._shares.charge(sequence.request.key, -item.num_tokens)
+            is_lost = sequence in began or sequence in touched
             if sequence.is_finished or not self.enable_kv_cache:
                 if not self._is_in_flight(sequence):
-                    self.manager.free(sequence, keep_tail=False)
-            elif sequence in began or sequence in touched:
+                    self.manager.free(sequence, keep_tail=not is_lost)
+            elif is_lost:
                 self.manager.free(sequence, keep_tail=False)
                 self._running.remove(sequence)
                 sequence.return_to_line()

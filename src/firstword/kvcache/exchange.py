@@ -53,10 +53,13 @@ class Exchange:
         """Every block of the pool that loads hold, once for each reference."""
         return self._loads.references
 
-    def run(self) -> None:
-        """Take in what was loaded, and hand over what is to be kept."""
+    def take_in(self) -> None:
+        """Cache what loads have brought."""
         for load in self._loads.take_in():
             self._in_flight.withdraw(load)
+
+    def save(self) -> None:
+        """Hand over what is to be kept, as much as the tier takes now."""
         self._write_behind.pump()
 
     def offer(self, sequence: TokenSequence, first: int, end: int) -> None:

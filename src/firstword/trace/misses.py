@@ -72,9 +72,9 @@ class ExplainedMiss:
             place = f"token {self.position:,}" + (f", after {self.before!r}" if self.before else "")
             return (
                 f"prompt differs from the nearest cached one at {place} "
-                f"({cached}now: {self.text!r}): {tokens} read again"
+                f"({cached}now: {self.text!r}): {tokens} read"
             )
-        return f"{tokens} from token {self.position:,} on {self._why()}: read again"
+        return f"{tokens} from token {self.position:,} on {self._why()}"
 
     def to_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON, the sentence among them as `message`."""
@@ -82,12 +82,15 @@ class ExplainedMiss:
 
     def _why(self) -> str:
         if self.cause == "evicted" and self.of_window:
-            return "are cached but for the layers with a window, whose part gave way to other text"
+            return (
+                "are cached but for the layers with a window, whose part gave way to other text: "
+                "read again"
+            )
         return {
-            "too_short": "are cached, but are too few to be reused or to be worth loading",
-            "evicted": "were cached and gave way to other text",
-            "expired": "were on disk and not used for too long",
-            "other_settings": "may be cached for another model or other settings, not for these",
+            "too_short": "are cached, too few to be reused or to be worth loading: read again",
+            "evicted": "were cached and gave way to other text: read again",
+            "expired": "were on disk and not used for too long: read again",
+            "other_settings": "may be cached for another model or other settings: read for these",
         }[self.cause]
 
 

@@ -1,0 +1,1 @@
+"""Experiments on what is kept of prompts: restarts, writing, agents, explained misses."""
