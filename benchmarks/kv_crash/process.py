@@ -81,4 +81,4 @@ def _die_in(number: int) -> None:
     pwritev = os.pwritev
     for name in _CALLS:
         setattr(os, name, counted(getattr(os, name)))
-    fcntl.flock = counted(fcntl.flock)  # type: ignore[assignment]
+    fcntl.flock = counted(fcntl.flock)
