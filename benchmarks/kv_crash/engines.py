@@ -1,0 +1,215 @@
+"""Engines that share a folder of KV blocks, killed while they answer: the answers stay the same.
+
+Not here: the files alone (files).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
+
+from benchmarks.endurance.report import Report
+from benchmarks.kv_crash.process import ended, forked
+
+_SYSTEM = (
+    "You are the keeper of a lighthouse on a small island. You write down the weather, the ships "
+    "that pass and the birds that rest on the rocks, and you answer every letter that comes. "
+)
+_NUM_PROMPTS = 6
+_MAX_TOKENS = 8
+_MAX_BYTES = 48 * 10**6  # some of the prompts must give way
+
+
+def prompts() -> list[str]:
+    """Texts that share beginnings, of some hundred tokens."""
+    return [_SYSTEM * (2 + i // 2) + f"Letter {i}: how was the night?" for i in range(_NUM_PROMPTS)]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a process wrote down of one answer.
+
+    Args:
+        index: of the prompt.
+        token_ids: of the answer.
+        num_disk: tokens of the prompt that came from the disk.
+    """
+
+    index: int
+    token_ids: tuple[int, ...]
+    num_disk: int
+
+
+@dataclass
+class _Tally:
+    """Findings of one check, added up."""
+
+    num_answers: int = 0
+    num_disk: int = 0
+    num_wrong: int = 0
+    num_failed: int = 0
+    num_beyond_cap: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.num_answers} answers with {self.num_disk:,} tokens from the disk, "
+            f"{self.num_wrong} wrong, {self.num_failed} processes failed, "
+            f"{self.num_beyond_cap} times beyond the cap"
+        )
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there were answers, all of them right."""
+        bad = self.num_wrong or self.num_failed or self.num_beyond_cap
+        return self.num_answers > 0 and not bad
+
+
+class EngineChecks:
+    """Checks of engines in processes of their own, over one folder.
+
+    Args:
+        report: receives the findings.
+        seed: of every random choice.
+        model: a name or a file.
+    """
+
+    def __init__(self, report: Report, seed: int, model: str) -> None:
+        from firstword.weights.catalogue import resolve
+
+        self._report = report
+        self._random = Random(seed)
+        self._path = resolve(model)
+        self._folder = TemporaryDirectory()
+        self._home = Path(self._folder.name)
+        self._expected: dict[int, tuple[int, ...]] = {}
+        self._seconds = 1.0  # that a process takes to answer all
+
+    def __enter__(self) -> Self:
+        # Loaded before any process is forked, so that each starts in a moment.
+        import firstword.llm  # noqa: F401
+
+        start = time.perf_counter()
+        self._run(range(_NUM_PROMPTS), 0)  # prepares the weights
+        self._expected = {
+            answer.index: answer.token_ids for answer in self._run(range(_NUM_PROMPTS), 0)[1]
+        }
+        self._seconds = (time.perf_counter() - start) / 2
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._folder.cleanup()
+
+    def kills(self, number: int) -> None:
+        """Kill processes at random times of their lives; each finds what the last ones left."""
+        tally = _Tally()
+        for _ in range(number):
+            order = self._random.sample(range(_NUM_PROMPTS), _NUM_PROMPTS)
+            limit = self._random.random() * self._seconds
+            self._count(tally, *self._run(order, _MAX_BYTES, limit))
+        self._count(tally, *self._run(range(_NUM_PROMPTS), _MAX_BYTES))
+        self._report.check(tally.is_good, f"engines: {number} kills: {tally}")
+
+    def damage(self, number: int) -> None:
+        """Flip a bit or cut a file off between one process and the next."""
+        tally = _Tally()
+        for _ in range(number):
+            order = self._random.sample(range(_NUM_PROMPTS), 2)
+            self._harm()
+            self._count(tally, *self._run(order, _MAX_BYTES))
+        self._report.check(tally.is_good, f"engines: {number} times damaged: {tally}")
+
+    def neighbours(self, rounds: int) -> None:
+        """Two processes answer the same prompts at the same time."""
+        from firstword.kvcache.disk.home import KVHome
+
+        tally = _Tally()
+        for _ in range(rounds):
+            KVHome(self._home / "kv").clear()
+            started = [self._start(range(_NUM_PROMPTS), _MAX_BYTES) for _ in range(2)]
+            for pid, pipe in started:
+                self._count(tally, *_results(pid, pipe))
+        self._report.check(tally.is_good, f"engines: {rounds} times two at once: {tally}")
+
+    def _count(self, tally: _Tally, status: int, answers: list[Answer]) -> None:
+        tally.num_answers += len(answers)
+        tally.num_disk += sum(answer.num_disk for answer in answers)
+        tally.num_wrong += sum(self._expected[a.index] != a.token_ids for a in answers)
+        tally.num_failed += status not in (0, -9)
+        files = (self._home / "kv").rglob("*")
+        tally.num_beyond_cap += sum(f.stat().st_size for f in files if f.is_file()) > _MAX_BYTES
+
+    def _run(
+        self, order: range | list[int], max_bytes: int, limit: float | None = None
+    ) -> tuple[int, list[Answer]]:
+        """Answer prompts in a process; returns its status and what it wrote down."""
+        pid, pipe = self._start(order, max_bytes)
+        if limit is not None:
+            time.sleep(limit)
+            os.kill(pid, signal.SIGKILL)
+        return _results(pid, pipe)
+
+    def _start(self, order: range | list[int], max_bytes: int) -> tuple[int, int]:
+        reading, writing = os.pipe()
+        pid = forked(partial(self._answer, order, max_bytes, writing))
+        os.close(writing)
+        return pid, reading
+
+    def _answer(self, order: range | list[int], max_bytes: int, pipe: int) -> None:
+        """What each process does."""
+        from firstword.config import EngineConfig
+        from firstword.llm import LLM
+        from firstword.sampling.params import SamplingParams
+
+        os.environ["FIRSTWORD_HOME"] = str(self._home)
+        config = EngineConfig(
+            kv_disk_bytes=max_bytes, max_model_len=1024, max_num_seqs=4, kv_memory_bytes=64 * 2**20
+        )
+        llm = LLM(self._path, config=config, threads=1)
+        texts, params = prompts(), SamplingParams(max_tokens=_MAX_TOKENS, temperature=0)
+        for index in order:
+            output = llm.generate(texts[index], params)[0]
+            sources = output.metrics.sources
+            line = [index, list(output.outputs[0].token_ids), sources.disk]
+            os.write(pipe, json.dumps(line).encode() + b"\n")
+        exchange = llm.engine.kv.exchange
+        if exchange is not None:
+            exchange.tier.close()
+
+    def _harm(self) -> None:
+        files = [f for f in sorted((self._home / "kv").rglob("*")) if f.is_file()]
+        files = [f for f in files if f.stat().st_size]
+        if not files:
+            return
+        path = self._random.choice(files)
+        size = path.stat().st_size
+        if self._random.random() < 0.3:
+            os.truncate(path, self._random.randrange(size))
+            return
+        with path.open("r+b") as file:
+            where = self._random.randrange(size)
+            file.seek(where)
+            byte = file.read(1)[0]
+            file.seek(where)
+            file.write(bytes([byte ^ 1 << self._random.randrange(8)]))
+
+
+def _results(pid: int, pipe: int) -> tuple[int, list[Answer]]:
+    """Wait for a process; its status, and the answers that it wrote down in full."""
+    with open(pipe, "rb") as file:
+        lines = file.read().split(b"\n")[:-1]
+    answers = [json.loads(line) for line in lines]
+    return ended(pid), [Answer(index, tuple(ids), disk) for index, ids, disk in answers]
