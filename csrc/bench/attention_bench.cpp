@@ -1,7 +1,7 @@
 // How fast attention and sampling are, on one and two threads. From csrc:
 //   flags="-std=c++17 -O2 -fno-tree-ter -ffp-contract=off -fno-math-errno -I."
 //   for f in kernels/attention kernels/sample bench/attention_bench; do g++ $flags -c $f.cpp; done
-//   avx2="-mavx2 -mfma -mf16c" avx512="-mavx512f -mavx512bw -mavx512dq -mavx512vl $avx2"
+//   avx2="-mavx2 -mfma -mf16c" avx512="-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni $avx2"
 //   for f in rows attention sample; do
 //     g++ $flags $avx2 -c isa/avx2_$f.cpp; g++ $flags $avx512 -c isa/avx512_$f.cpp
 //   done
@@ -88,6 +88,8 @@ Times measure(int runs, const std::function<void()>& body) {
 struct Case {
   const char* name;
   int64_t heads, kv_heads, head_dim, context, rows;
+  KVType type = KVType::kF16;
+  const char* type_name() const { return type == KVType::kQ8 ? "q8" : "f16"; }
 };
 
 // One sequence of `context` positions whose last `rows` are queries; `layers` copies of its K/V, so
@@ -101,7 +103,7 @@ struct Layers {
 
   Layers(const Case& which, int64_t num_layers)
       : c(which), layers(num_layers), pages((c.context + 31) / 32),
-        layer_bytes(kv_layer_bytes(c.kv_heads, c.head_dim)),
+        layer_bytes(kv_layer_bytes(c.type, c.kv_heads, c.head_dim)),
         q(normal(c.rows * c.heads * c.head_dim, 1)), out(q.size()),
         data(huge(static_cast<size_t>(pages * layers * layer_bytes))), start{0, int32_t(c.rows)},
         lengths{int32_t(c.context)} {
@@ -119,7 +121,9 @@ struct Layers {
     }
     partials.resize(size_t(attention_partial_floats(args(0))));
   }
-  KVPages kv(int64_t layer) { return {data.get(), layers * layer_bytes, layer * layer_bytes}; }
+  KVPages kv(int64_t layer) {
+    return {data.get(), layers * layer_bytes, layer * layer_bytes, c.type};
+  }
   AttentionArgs args(int64_t layer) {
     const int64_t stride = c.heads * c.head_dim;
     return {q.data(), stride, out.data(), stride, positions.data(), start.data(), lengths.data(),
@@ -153,22 +157,22 @@ void bench_prefill(const Case& c) {
   }
   for (int threads = 1; threads <= 2; ++threads) {
     const Times t = measure(c.context > 1000 ? 5 : 15, [&] { attention.run(threads); });
-    std::printf("prefill %-16s %5ld tokens %d thread(s): %6.1f GMAC/s [%.1f] %.1f\n", c.name,
-                c.context, threads, macs / t.median / 1e9, macs / t.fastest / 1e9,
+    std::printf("prefill %-16s %-3s %5ld tokens %d thread(s): %6.1f GMAC/s [%.1f] %.1f\n", c.name,
+                c.type_name(), c.context, threads, macs / t.median / 1e9, macs / t.fastest / 1e9,
                 macs / t.busy / 1e9);
   }
 }
 
 void bench_decode(const Case& c) {
-  const int64_t layer_bytes = c.context * c.kv_heads * c.head_dim * 4;
-  const int64_t layers = std::max<int64_t>(1, (256 << 20) / layer_bytes);
+  const int64_t f16_bytes = c.context * c.kv_heads * c.head_dim * 4;
+  const int64_t layers = std::max<int64_t>(1, (256 << 20) / f16_bytes);  // as many in q8
   Layers attention(c, layers);
   const double bytes = double(attention.pages * layers * attention.layer_bytes);
   for (int threads = 1; threads <= 2; ++threads) {
     const Times t = measure(9, [&] { attention.run(threads); });
-    std::printf("decode  %-16s %5ld context %d thread(s): %6.1f GB/s [%.1f] %.1f\n", c.name,
-                c.context, threads, bytes / t.median / 1e9, bytes / t.fastest / 1e9,
-                bytes / t.busy / 1e9);
+    std::printf("decode  %-16s %-3s %5ld context %d thread(s): %6.1f GB/s [%.1f] %.1f, %.3f ms\n",
+                c.name, c.type_name(), c.context, threads, bytes / t.median / 1e9,
+                bytes / t.fastest / 1e9, bytes / t.busy / 1e9, t.median * 1e3 / double(layers));
   }
 }
 
@@ -201,13 +205,15 @@ int main(int argc, char** argv) {
   if (argc > 1 && !std::strcmp(argv[1], "avx512")) {
     isa = {avx512::store_kv, avx512::attention, avx512::attention_merge, avx512::sample_kernels};
   }
-  for (const int64_t tokens : {512, 4096}) {
-    bench_prefill({"9/3 heads x 64", 9, 3, 64, tokens, tokens});
-    bench_prefill({"32/8 heads x 64", 32, 8, 64, tokens, tokens});
+  for (const KVType type : {KVType::kF16, KVType::kQ8}) {
+    for (const int64_t tokens : {512, 4096}) {
+      bench_prefill({"9/3 heads x 64", 9, 3, 64, tokens, tokens, type});
+      bench_prefill({"32/8 heads x 64", 32, 8, 64, tokens, tokens, type});
+    }
+    bench_prefill({"4/1 heads x 256", 4, 1, 256, 512, 512, type});
+    bench_decode({"9/3 heads x 64", 9, 3, 64, 4096, 1, type});
+    bench_decode({"32/8 heads x 64", 32, 8, 64, 4096, 1, type});
+    bench_decode({"4/1 heads x 256", 4, 1, 256, 4096, 1, type});
   }
-  bench_prefill({"4/1 heads x 256", 4, 1, 256, 512, 512});
-  bench_decode({"9/3 heads x 64", 9, 3, 64, 4096, 1});
-  bench_decode({"32/8 heads x 64", 32, 8, 64, 4096, 1});
-  bench_decode({"4/1 heads x 256", 4, 1, 256, 4096, 1});
   for (const int64_t vocab_size : {49152, 262144}) bench_sample(vocab_size);
 }

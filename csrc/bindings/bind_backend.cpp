@@ -103,12 +103,18 @@ void bind_backend(nb::module_& m) {
       .def_prop_ro("nbytes", &Weights::num_bytes);
 
   nb::class_<Pages>(m, "Pages")
-      .def(nb::init<int64_t, int64_t>(), "num_blocks"_a, "page_bytes"_a)
+      .def(
+          "__init__",
+          [](Pages* self, int64_t num_blocks, int64_t page_bytes, bool q8) {
+            new (self) Pages(num_blocks, page_bytes, q8 ? KVType::kQ8 : KVType::kF16);
+          },
+          "num_blocks"_a, "page_bytes"_a, "q8"_a)
       .def("read", &read_page, "block"_a)
       .def("write", &write_page, "block"_a, "content"_a);
 
   m.def("built_isas", &built_isas);
   m.def("usable_isas", &usable_isas);
+  m.attr("MAX_Q8_HEAD_DIM") = kMaxQ8HeadDim;
   m.attr("PANEL_LAYOUT_VERSION") = kPanelLayoutVersion;
   m.def("panel_bytes", &matrix_panel_bytes, "ggml_type"_a, "n"_a, "k"_a);
   m.def("repack", &repack_into, "backend"_a, "ggml_type"_a, "n"_a, "k"_a, "data"_a, "panels"_a);

@@ -86,7 +86,7 @@ std::optional<Sampled> run_plan(Plan& plan, Sampler& sampler, const Step& step,
                                 const std::vector<const Strategy*>& strategies,
                                 bool poll_signals) {
   step.check(vocab_size, pages.num_blocks, windows);
-  const StepInput input = step.input(pages.memory.data(), pages.page_bytes);
+  const StepInput input = step.input(pages);
   const Poll poll = {poll_signals ? &signal_raised : nullptr, nullptr};
   SampleCall call(strategies, rows, static_cast<size_t>(step.num_logits()));
   bool done = false;

@@ -96,7 +96,7 @@ void Step::check(int64_t vocab_size, int64_t num_blocks,
   check_tables(*this, num_blocks, windows);
 }
 
-StepInput Step::input(uint8_t* pages, int64_t page_bytes) const {
+StepInput Step::input(const Pages& pages) const {
   StepInput in = {};
   in.num_tokens = num_tokens();
   in.num_seqs = num_seqs();
@@ -115,8 +115,9 @@ StepInput Step::input(uint8_t* pages, int64_t page_bytes) const {
     const int32_t* copy = block_copies.data() + 3 * i;
     in.copies.push_back({copy[0], copy[1], copy[2]});
   }
-  in.pages = pages;
-  in.page_bytes = page_bytes;
+  in.pages = pages.memory.data();
+  in.page_bytes = pages.page_bytes;
+  in.kv_type = pages.kv_type;
   return in;
 }
 

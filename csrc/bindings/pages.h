@@ -5,12 +5,14 @@
 #include <stdexcept>
 
 #include "core/memory.h"
+#include "kernels/kv_store.h"
 
 namespace fw {
 
 struct Pages {
-  Pages(int64_t blocks, int64_t bytes)
-      : num_blocks(blocks), page_bytes(bytes), memory(static_cast<size_t>(blocks * bytes)) {}
+  Pages(int64_t blocks, int64_t bytes, KVType type)
+      : num_blocks(blocks), page_bytes(bytes), kv_type(type),
+        memory(static_cast<size_t>(blocks * bytes)) {}
 
   uint8_t* at(int64_t block) const {
     if (block < 0 || block >= num_blocks) throw std::out_of_range("no such block");
@@ -18,6 +20,7 @@ struct Pages {
   }
 
   const int64_t num_blocks, page_bytes;
+  const KVType kv_type;
   Memory memory;
 };
 

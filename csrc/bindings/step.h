@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/pages.h"
 #include "core/plan.h"
 
 namespace fw {
@@ -28,7 +29,7 @@ struct Step {
 
   // Throws std::invalid_argument where a number would lead outside an array.
   void check(int64_t vocab_size, int64_t num_blocks, const std::vector<int64_t>& windows) const;
-  StepInput input(uint8_t* pages, int64_t page_bytes) const;
+  StepInput input(const Pages& pages) const;
 };
 
 }  // namespace fw

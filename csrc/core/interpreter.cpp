@@ -231,8 +231,8 @@ void Interpreter::prepare_attention() {
 }
 
 KVPages Interpreter::pages_of(const AttentionLayer& layer) const {
-  const int64_t offset = layer.index_in_group * kv_layer_bytes(layer.kv_heads, layer.head_dim);
-  return {step_.pages, step_.page_bytes, offset};
+  const int64_t layer_bytes = kv_layer_bytes(step_.kv_type, layer.kv_heads, layer.head_dim);
+  return {step_.pages, step_.page_bytes, layer.index_in_group * layer_bytes, step_.kv_type};
 }
 
 AttentionArgs Interpreter::attention_args(const AttentionStage& stage) const {

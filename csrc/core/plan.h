@@ -144,6 +144,7 @@ struct StepInput {
   std::vector<BlockCopy> copies;               // run first, in order
   uint8_t* pages;
   int64_t page_bytes;
+  KVType kv_type;
 };
 
 // Asked now and then by the calling thread, between pieces of work; true stops the step.

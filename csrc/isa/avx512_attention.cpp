@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernels/activation.h"
@@ -16,8 +17,12 @@ namespace {
 #include "kernels/simd/avx512.inl.h"
 #include "kernels/math.inl.h"
 #include "kernels/rows.inl.h"
+#include "kernels/quantize.inl.h"
+#include "kernels/kv_codes.inl.h"
 #include "kernels/kv_store.inl.h"
 #include "kernels/attention_tile.inl.h"
+#include "kernels/attention_registers.inl.h"
+#include "kernels/attention_pages.inl.h"
 #include "kernels/attention.inl.h"
 }  // namespace
 

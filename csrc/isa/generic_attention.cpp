@@ -3,9 +3,9 @@
 #include "kernels/attention.h"
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 
+#include "isa/generic_kv.h"
 #include "isa/generic_math.h"
 
 namespace fw {
@@ -13,48 +13,7 @@ namespace generic {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-uint16_t half_of(float x) {
-  if (x > 65504.0F) x = 65504.0F;
-  if (x < -65504.0F) x = -65504.0F;
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  const uint32_t sign = bits >> 16 & 0x8000;
-  const uint32_t magnitude = bits & 0x7FFFFFFF;
-  if (magnitude > 0x7F800000) {
-    return static_cast<uint16_t>(sign | 0x7E00 | (magnitude >> 13 & 0x3FF));
-  }
-  // Below 2^-14 the spacing is 2^-24; adding 0.5, whose own spacing is 2^-24, rounds to that.
-  if (magnitude < 0x38800000) {
-    float value;
-    std::memcpy(&value, &magnitude, sizeof value);
-    const float shifted = value + 0.5F;
-    std::memcpy(&bits, &shifted, sizeof bits);
-    return static_cast<uint16_t>(sign | (bits - 0x3F000000));
-  }
-  const uint32_t odd = magnitude >> 13 & 1;
-  return static_cast<uint16_t>(sign | ((magnitude + 0xFFF + odd - 0x38000000) >> 13));
-}
-
-float float_of(uint16_t half) {
-  const float sign = half & 0x8000 ? -1.0F : 1.0F;
-  const int exponent = half >> 10 & 31, mantissa = half & 0x3FF;
-  if (exponent == 31) return mantissa ? std::nanf("") : sign * kInfinity;
-  if (exponent == 0) return sign * static_cast<float>(mantissa) * 0x1p-24F;
-  const uint32_t bits = static_cast<uint32_t>((exponent + 112) << 23 | mantissa << 13);
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return sign * value;
-}
-
 namespace {
-
-int64_t head_bytes(int64_t head_dim) { return kv_layer_bytes(1, head_dim); }
-
-// The K, then V of one kv head in one page.
-uint16_t* head_page(const KVPages& pages, int64_t page, int64_t kv_head, int64_t head_dim) {
-  return reinterpret_cast<uint16_t*>(pages.data + page * pages.page_bytes + pages.layer_offset +
-                                     kv_head * head_bytes(head_dim));
-}
 
 struct Range {
   int64_t begin, end;
@@ -72,23 +31,46 @@ Range visible_in_split(const AttentionArgs& args, int64_t row, int64_t split) {
   return {all.begin > begin ? all.begin : begin, all.end < end ? all.end : end};
 }
 
+// The codes of a rotated query, where keys are codes.
+struct QueryCodes {
+  int8_t codes[kMaxQ8HeadDim];
+  float weight;
+};
+
 struct Query {
   const AttentionArgs& args;
   int64_t sequence, row, head;
 
-  const uint16_t* page_of(int64_t position) const {
+  HeadPage page_of(int64_t position) const {
     const int32_t page =
         args.block_table[sequence * args.table_stride + position / kPagePositions];
-    return head_page(args.pages, page, head / (args.heads / args.kv_heads), args.head_dim);
+    return {args.pages, page, head / (args.heads / args.kv_heads), args.head_dim};
   }
-  float score(int64_t position) const {
-    const uint16_t* k = page_of(position) + position % kPagePositions;
-    const float* q = args.q + row * args.q_stride + head * args.head_dim;
+  const float* values() const { return args.q + row * args.q_stride + head * args.head_dim; }
+  void encode(QueryCodes& to) const {
+    float rotated[kMaxQ8HeadDim];
+    for (int64_t d = 0; d < args.head_dim; ++d) rotated[d] = values()[d];
+    rotate(rotated, args.head_dim);
+    const float scale = code_scale(rotated, args.head_dim);
+    encode_values(rotated, args.head_dim, scale, to.codes);
+    to.weight = args.scale / static_cast<float>(rotation_size(args.head_dim)) * scale;
+  }
+  float product(int64_t position, const QueryCodes& codes) const {
+    const HeadPage page = page_of(position);
+    const int64_t t = position % kPagePositions;
+    if (args.pages.type == KVType::kQ8) {
+      int32_t sum = 0;
+      for (int64_t d = 0; d < args.head_dim; ++d) sum += codes.codes[d] * page.key_code(t, d);
+      return codes.weight * page.key_scale(t) * static_cast<float>(sum);
+    }
     float sum = 0;
     for (int64_t d = 0; d < args.head_dim; ++d) {
-      sum = std::fmaf(q[d], float_of(k[d * kPagePositions]), sum);
+      sum = std::fmaf(values()[d], float_of(page.key_half(t, d)), sum);
     }
-    const float scaled = args.scale * sum;
+    return args.scale * sum;
+  }
+  float score(int64_t position, const QueryCodes& codes) const {
+    const float scaled = product(position, codes);
     return args.softcap > 0 ? args.softcap * tanh_of(scaled / args.softcap) : scaled;
   }
 };
@@ -99,10 +81,12 @@ float finite_or_zero(float maximum) { return maximum == -kInfinity ? 0.0F : maxi
 void attend(const Query& query, int64_t split, float* part) {
   const int64_t head_dim = query.args.head_dim;
   const Range range = visible_in_split(query.args, query.row, split);
+  QueryCodes codes;
+  if (query.args.pages.type == KVType::kQ8) query.encode(codes);
   float p[kSplitPositions];
   float maximum = -kInfinity;
   for (int64_t t = range.begin; t < range.end; ++t) {
-    const float score = query.score(t);
+    const float score = query.score(t, codes);
     p[t % kSplitPositions] = score;
     if (score > maximum) maximum = score;
   }
@@ -111,9 +95,11 @@ void attend(const Query& query, int64_t split, float* part) {
   for (int64_t t = range.begin; t < range.end; ++t) {
     const float weight = exp_nonpositive(p[t % kSplitPositions] - finite_or_zero(maximum));
     lanes[t % 16] += weight;
-    const uint16_t* v = query.page_of(t) + kPagePositions * head_dim +
-                        t % kPagePositions * head_dim;
-    for (int64_t d = 0; d < head_dim; ++d) part[d] = std::fmaf(weight, float_of(v[d]), part[d]);
+    const HeadPage page = query.page_of(t);
+    const float in_sum = weight * page.value_scale(t % kPagePositions);
+    for (int64_t d = 0; d < head_dim; ++d) {
+      part[d] = std::fmaf(in_sum, page.value(t % kPagePositions, d), part[d]);
+    }
   }
   part[head_dim] = maximum;
   part[head_dim + 1] = sum16(lanes);
@@ -158,23 +144,6 @@ void attend_query(const Query& query, const AttentionItem& item, float* scratch)
 }
 
 }  // namespace
-
-void store_kv(const StoreKVArgs& args, int64_t first_row, int64_t last_row) {
-  const int64_t d = args.head_dim;
-  for (int64_t row = first_row; row < last_row; ++row) {
-    const int32_t slot = args.slots[row];
-    if (slot < 0) continue;
-    const int64_t offset = slot % kPagePositions;
-    for (int64_t head = 0; head < args.kv_heads; ++head) {
-      uint16_t* k = head_page(args.pages, slot / kPagePositions, head, d);
-      uint16_t* v = k + kPagePositions * d;
-      for (int64_t i = 0; i < d; ++i) {
-        k[i * kPagePositions + offset] = half_of(args.k[row * args.k_stride + head * d + i]);
-        v[offset * d + i] = half_of(args.v[row * args.v_stride + head * d + i]);
-      }
-    }
-  }
-}
 
 void attention(const AttentionArgs& args, int64_t first_item, int64_t last_item,
                uint8_t* scratch) {

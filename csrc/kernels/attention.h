@@ -7,11 +7,15 @@
 //   acc[d] = fused chain over t of p[t] * v[t][d]
 // Splits are merged in increasing order: M = max m_i; w_i = exp(m_i - M);
 //   out[d] = (fused chain of w_i * acc_i[d]) / (fused chain of w_i * l_i)
+// In q8 (kv_store.h), k and v are codes with scales, and with the codes of the rotated query and their
+// scale q, and n = rotation_size(head_dim),
+//   s[t] = ((scale / n * q_scale) * k_scale[t]) * float(integer sum over d of q[d] * k[t][d])
+//   acc[d] = fused chain over t of (p[t] * v_scale[t]) * float(v[t][d])
 // Chains start at +0. Where a maximum is -inf, 0 is subtracted in its place. NaN counts in no
 // maximum, but makes its p NaN. So a row's bits depend on its query and on the keys and values it
 // sees alone; what lies in a page beyond them is never multiplied.
 //
-// Not built: attention sinks, and keys and values in another type than f16.
+// Not built: attention sinks.
 #pragma once
 
 #include <cstdint>

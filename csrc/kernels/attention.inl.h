@@ -6,153 +6,30 @@
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Columns of a register tile of M rows: some 12 chains keep the processor busy.
-constexpr int64_t tile_columns(int m) { return m <= 3 || kWidth == 16 ? 32 : 16; }
-
-// A register tile of M chains by N vectors: sum[m][n] += x[m] * y[n], y from N vectors at `y`. The
-// shorter side is kept in registers, the longer one streamed: 16 are enough for 12 chains.
-template <int M, int N>
-inline void multiply_add(const float* x, int64_t x_stride, const uint16_t* y, Vec (&sum)[M][N]) {
-  if constexpr (M < N) {
-    Vec held[M];
-#pragma GCC unroll 6
-    for (int m = 0; m < M; ++m) held[m] = splat(x[m * x_stride]);
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) {
-      const Vec streamed = load(y + n * kWidth);
-#pragma GCC unroll 6
-      for (int m = 0; m < M; ++m) sum[m][n] = fma(held[m], streamed, sum[m][n]);
-    }
-  } else {
-    Vec held[N];
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) held[n] = load(y + n * kWidth);
-#pragma GCC unroll 6
-    for (int m = 0; m < M; ++m) {
-      const Vec streamed = splat(x[m * x_stride]);
-#pragma GCC unroll 8
-      for (int n = 0; n < N; ++n) sum[m][n] = fma(streamed, held[n], sum[m][n]);
-    }
-  }
-}
-
-// K or V of one kv head in one page. It is widened anew for each group of queries: a copy of it in
-// float32 is no faster at 64 values per head, and slower from 128 on, where it leaves the cache.
-struct Page {
-  const uint16_t* data;
-  const uint16_t* next;  // what is read after it, to be fetched while this is at work
-  Range range;           // its positions
-};
-
-// Fetches what lies in the next page where `at` lies in this one.
-inline void fetch_ahead(const Page& page, const uint16_t* at) {
-  prefetch(page.next + (at - page.data));
-}
-
-// Dot products of M queries and 32 positions. q: [head_dim][M]. k: [head_dim][32]. scores: [M]
-// rows of 32.
-template <int M>
-inline void score_page(const float* q, const Page& page, int64_t head_dim, Vec scale,
-                       float* scores) {
-  constexpr int N = static_cast<int>(tile_columns(M) / kWidth);
-  for (int64_t column = 0; column < kPagePositions; column += N * kWidth) {
-    Vec sum[M][N];
-#pragma GCC unroll 6
-    for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 4
-      for (int n = 0; n < N; ++n) sum[m][n] = zero();
-    }
-    for (int64_t i = 0; i < head_dim; ++i) {
-      const uint16_t* k = page.data + i * kPagePositions + column;
-      fetch_ahead(page, k);
-      multiply_add<M, N>(q + i * M, 1, k, sum);
-    }
-#pragma GCC unroll 6
-    for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 4
-      for (int n = 0; n < N; ++n) {
-        store(scores + m * kScoreStride + column + n * kWidth, mul(scale, sum[m][n]));
-      }
-    }
-  }
-}
-
-// acc[m] += p[m][t] * v[t] for t in `range`, in N vectors from `column` on. p: [M] rows of scores.
-template <int M, int N>
-inline void attend_columns(const float* p, const Page& page, Range range, int64_t head_dim,
-                           int64_t column, float* const* acc) {
-  Vec sum[M][N];
-#pragma GCC unroll 6
-  for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) sum[m][n] = load(acc[m] + column + n * kWidth);
-  }
-  for (int64_t t = range.begin; t < range.end; ++t) {
-    const uint16_t* v = page.data + t % kPagePositions * head_dim + column;
-    fetch_ahead(page, v);
-    multiply_add<M, N>(p + t % kSplitPositions, kScoreStride, v, sum);
-  }
-#pragma GCC unroll 6
-  for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) store(acc[m] + column + n * kWidth, sum[m][n]);
-  }
-}
-
-template <int M>
-inline void attend_page(const float* p, const Page& page, Range range, int64_t head_dim,
-                        float* const* acc) {
-  constexpr int kNarrow = static_cast<int>(16 / kWidth);
-  constexpr int kWide = static_cast<int>((M == 1 ? 64 : tile_columns(M)) / kWidth);
-  int64_t column = 0;
-  for (; column + kWide * kWidth <= head_dim; column += kWide * kWidth) {
-    attend_columns<M, kWide>(p, page, range, head_dim, column, acc);
-  }
-  for (; column < head_dim; column += 16) {
-    attend_columns<M, kNarrow>(p, page, range, head_dim, column, acc);
-  }
-}
-
-inline void score_group(int size, const float* q, const Page& page, int64_t head_dim, Vec scale,
-                        float* scores) {
-  switch (size) {
-    case 1: return score_page<1>(q, page, head_dim, scale, scores);
-    case 2: return score_page<2>(q, page, head_dim, scale, scores);
-    case 3: return score_page<3>(q, page, head_dim, scale, scores);
-    case 4: return score_page<4>(q, page, head_dim, scale, scores);
-    case 5: return score_page<5>(q, page, head_dim, scale, scores);
-    default: return score_page<6>(q, page, head_dim, scale, scores);
-  }
-}
-
-inline void attend_group(int size, const float* p, const Page& page, Range range,
-                         int64_t head_dim, float* const* acc) {
-  if (range.empty()) return;
-  switch (size) {
-    case 1: return attend_page<1>(p, page, range, head_dim, acc);
-    case 2: return attend_page<2>(p, page, range, head_dim, acc);
-    case 3: return attend_page<3>(p, page, range, head_dim, acc);
-    case 4: return attend_page<4>(p, page, range, head_dim, acc);
-    case 5: return attend_page<5>(p, page, range, head_dim, acc);
-    default: return attend_page<6>(p, page, range, head_dim, acc);
-  }
-}
-
 // Scores of every query that sees anything of the page; those of other positions are never used.
-inline void score_tile(const Tile& tile, const Page& page) {
-  const Vec scale = splat(tile.args.scale);
+template <typename Pages>
+inline void score_tile(const Tile& tile, const Page<typename Pages::Value>& page) {
   for (int64_t g = 0; g < tile.groups; ++g) {
     const Group group = tile.group(g);
     if (tile.seen_by_any(group, page.range).empty()) continue;
     float* scores =
         tile.scores + group.first * kScoreStride + page.range.begin % kSplitPositions;
-    score_group(group.size, tile.q + group.first * tile.args.head_dim, page, tile.args.head_dim,
-                scale, scores);
+    Pages::score(tile, group, page, scores);
   }
 }
 
+template <typename Value>
+inline void attend_group(int size, const float* p, const Page<Value>& page, Range range,
+                         int64_t head_dim, float* const* acc) {
+  if (range.empty()) return;
+  for_size(size, [&](auto known) {
+    attend_page<decltype(known)::value>(p, page, range, head_dim, acc);
+  });
+}
+
 // The queries of a group one by one, over what each sees of `range`.
-inline void attend_alone(const Tile& tile, Group group, const Page& page, Range range,
+template <typename Value>
+inline void attend_alone(const Tile& tile, Group group, const Page<Value>& page, Range range,
                          float* const* acc) {
   for (int m = 0; m < group.size; ++m) {
     const int64_t index = group.first + m;
@@ -163,11 +40,13 @@ inline void attend_alone(const Tile& tile, Group group, const Page& page, Range 
 
 // Where the queries of a group see different positions of the page, each goes alone before and
 // after those that all see.
-inline void attend_tile(const Tile& tile, const Page& page, int64_t split) {
+template <typename Pages>
+inline void attend_tile(const Tile& tile, const Page<typename Pages::Value>& page, int64_t split) {
   const int64_t d = tile.args.head_dim;
   for (int64_t g = 0; g < tile.groups; ++g) {
     const Group group = tile.group(g);
     if (tile.seen_by_any(group, page.range).empty()) continue;
+    Pages::weigh(tile, group, page);
     const float* p = tile.scores + group.first * kScoreStride;
     float* acc[kMaxGroup];
     for (int m = 0; m < group.size; ++m) acc[m] = tile.part(group.first + m, split);
@@ -237,18 +116,26 @@ inline void softmax_tile(const Tile& tile, int64_t split) {
   }
 }
 
+template <typename Pages>
 inline void attend_split(const Tile& tile, int64_t split) {
+  using Value = typename Pages::Value;
   const Range seen = tile.seen_by_any({0, static_cast<int>(tile.size)}, split_range(split));
   if (seen.empty()) return;
-  const int64_t first = seen.begin / kPagePositions, last = (seen.end - 1) / kPagePositions;
-  for (int64_t i = first; i <= last; ++i) {
-    const uint16_t* next = i < last ? tile.keys(i + 1) : tile.values(first);
-    score_tile(tile, {tile.keys(i), next, page_range(i)});
+  const auto as_values = [](const uint8_t* p) { return reinterpret_cast<const Value*>(p); };
+  const int64_t first = seen.begin / kPagePositions, end = (seen.end - 1) / kPagePositions + 1;
+  // The blocks in the order in which they are read: those of keys, then those of values.
+  const auto block = [&](int64_t i) {
+    if (i < end) return as_values(tile.keys(i));
+    const int64_t value = first + i - end;
+    return as_values(tile.values(value < end ? value : end - 1));
+  };
+  for (int64_t i = first; i < end; ++i) {
+    score_tile<Pages>(tile, {block(i), block(i + Pages::kAhead), page_range(i)});
   }
   softmax_tile(tile, split);
-  for (int64_t i = first; i <= last; ++i) {
-    const uint16_t* next = tile.values(i < last ? i + 1 : i);
-    attend_tile(tile, {tile.values(i), next, page_range(i)}, split);
+  for (int64_t i = first; i < end; ++i) {
+    const int64_t j = end + i - first;
+    attend_tile<Pages>(tile, {block(j), block(j + Pages::kAhead), page_range(i)}, split);
   }
 }
 
@@ -299,16 +186,28 @@ inline void finish_query(const Tile& tile, int64_t index) {
   merge(tile.part(index, splits.begin), splits.end - splits.begin, d, query.out);
 }
 
-inline void attention_body(const AttentionArgs& args, int64_t first_item, int64_t last_item,
-                           uint8_t* scratch) {
+template <typename Pages>
+inline void run_items(const AttentionArgs& args, int64_t first_item, int64_t last_item,
+                      uint8_t* scratch) {
   AttentionCursor cursor;
   for (int64_t index = first_item; index < last_item; ++index) {
     const AttentionItem item = attention_item(args, index, cursor);
     const Tile tile(args, item, scratch);
-    if (item.num_splits > 0) pack_queries(tile);
-    for (int64_t i = 0; i < item.num_splits; ++i) attend_split(tile, item.first_split + i);
+    if (item.num_splits > 0) {
+      for (int64_t g = 0; g < tile.groups; ++g) Pages::pack(tile, tile.group(g));
+    }
+    for (int64_t i = 0; i < item.num_splits; ++i) attend_split<Pages>(tile, item.first_split + i);
     if (item.partials) continue;
     for (int64_t i = 0; i < tile.size; ++i) finish_query(tile, i);
+  }
+}
+
+inline void attention_body(const AttentionArgs& args, int64_t first_item, int64_t last_item,
+                           uint8_t* scratch) {
+  if (args.pages.type == KVType::kQ8) {
+    run_items<Q8Pages>(args, first_item, last_item, scratch);
+  } else {
+    run_items<F16Pages>(args, first_item, last_item, scratch);
   }
 }
 

@@ -37,15 +37,22 @@ struct Query {
   Range visible;   // positions
 };
 
+// How scores are made of integer dot products with a query's codes.
+struct CodedQuery {
+  float weight;   // attention scale / rotation size x scale of the query
+  int32_t start;  // of the sum of products
+};
+
 // Queries in the order (row, head), and a thread's memory for them.
 struct Tile {
   const AttentionArgs& args;
   const AttentionItem& item;
   int64_t size, groups;
-  Query* queries;  // [size]
-  float* q;        // per group [head_dim][its size]
-  float* scores;   // [size][kScoreStride]: position % 512
-  float* parts;    // [size][item.num_splits], where the item merges itself
+  Query* queries;     // [size]
+  CodedQuery* coded;  // [size], where keys are codes
+  float* q;           // per group [head_dim][its size], or [head_dim / 4][its size][4] of codes
+  float* scores;      // [size][kScoreStride]: position % 512
+  float* parts;       // [size][item.num_splits], where the item merges itself
 
   Tile(const AttentionArgs& a, const AttentionItem& i, uint8_t* scratch)
       : args(a), item(i), size(i.num_rows * (a.heads / a.kv_heads)),
@@ -54,6 +61,7 @@ struct Tile {
     q = scores + size * kScoreStride;
     parts = q + size * a.head_dim;
     queries = reinterpret_cast<Query*>(parts + size * item_part());
+    coded = reinterpret_cast<CodedQuery*>(queries + size);
     int64_t index = 0;
     for (int64_t row = 0; row < i.num_rows; ++row) {
       for (int64_t head = 0; head < a.heads / a.kv_heads; ++head, ++index) {
@@ -91,23 +99,11 @@ struct Tile {
   float* part(int64_t index, int64_t split) const {
     return queries[index].part + (split - item.first_split) * partial_stride(args.head_dim);
   }
-  const uint16_t* keys(int64_t page_index) const {
+  const uint8_t* keys(int64_t page_index) const {
     const int32_t block = args.block_table[item.sequence * args.table_stride + page_index];
     return head_page(args.pages, block, item.kv_head, args.head_dim);
   }
-  const uint16_t* values(int64_t page_index) const {
-    return keys(page_index) + kPagePositions * args.head_dim;
+  const uint8_t* values(int64_t page_index) const {
+    return keys(page_index) + kv_block_bytes(args.pages.type, args.head_dim);
   }
 };
-
-inline void pack_queries(const Tile& tile) {
-  const int64_t d = tile.args.head_dim;
-  for (int64_t g = 0; g < tile.groups; ++g) {
-    const Group group = tile.group(g);
-    for (int m = 0; m < group.size; ++m) {
-      const float* q = tile.queries[group.first + m].q;
-      float* packed = tile.q + group.first * d + m;
-      for (int64_t i = 0; i < d; ++i, packed += group.size) *packed = q[i];
-    }
-  }
-}

@@ -23,7 +23,8 @@ bool use(int32_t which) {
   isa = static_cast<Isa>(which);
   if (isa == kAvx512) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
   }
   return isa == kGeneric || (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
 }

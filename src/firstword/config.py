@@ -17,7 +17,7 @@ BLOCK_SIZE = 32
 """Tokens in one KV block."""
 
 LayerType = Literal["full_attention", "sliding_attention"]
-KVDtype = Literal["float16", "bfloat16", "float32"]
+KVDtype = Literal["float16", "bfloat16", "float32", "q8"]
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,8 @@ class EngineConfig:
         memory_bytes: bytes of the whole process: weights, KV pool, scratch and a reserve; None:
             sized from the machine.
         kv_memory_bytes: bytes of the KV pool; None: what is left of `memory_bytes`.
-        kv_dtype: type of the stored keys and values.
+        kv_dtype: type of the stored keys and values; "q8" keeps them in 8 bits, half of float16,
+            and changes answers a little.
         kv_disk_bytes: bytes of KV blocks kept on the disk, for all models together; 0 keeps none;
             None: FIRSTWORD_KV_DISK, else the smaller of 10 GB and a tenth of the free disk.
         enable_kv_cache: False recomputes every position at every step, to show what a cache saves.

@@ -207,3 +207,23 @@ def test_a_preemption_that_leads_to_no_step_is_reported_with_the_next(
         assert driver.scheduler.schedule() is None
     output = driver.step()
     assert [p.sequence for p in output.preemptions] == [request.sequences[1]]
+
+
+@pytest.mark.parametrize(("kind", "num_cached"), [("full", 7), ("sliding", 7), ("state", 0)])
+def test_one_that_ends_while_a_step_is_stopped_stays_cached_to_the_token(
+    kind: str, num_cached: int
+) -> None:
+    """As at an end token, beyond which a step has run ahead."""
+    driver = Driver(GROUPS[kind])
+    request = Request("a", prompt(6), 9)
+    driver.scheduler.add(request)
+    driver.step()
+    driver.step()
+    output = driver.schedule()
+    driver.scheduler.finish(request.sequences[0], "stop")
+    driver.scheduler.discard(output)
+    driver.scheduler.check_invariants()
+    next_turn = Request("b", (*request.sequences[0].token_ids, 1, 2), 2)
+    driver.run(next_turn)
+    assert next_turn.sequences[0].num_cached_tokens == num_cached
+    driver.check_outputs(next_turn)

@@ -61,7 +61,7 @@ def network(batch: ForwardBatch, kv: Any) -> Float32Array:
     """Logits [R, V], with everything but the batch's own tokens from the pool."""
     for span in batch.block_copies:
         kv.copy(span)
-    keys = kv.keys(0)[:, 0, 0, :, 0]  # [num_blocks, block_size]
+    keys = kv.keys(0).values[:, 0, 0, :, 0]  # [num_blocks, block_size]
     states = kv.state(1).view(STATE)[..., 0]  # [num_blocks, 2]
     rows: dict[int, Float32Array] = {}
     for i in range(batch.num_seqs):

@@ -32,6 +32,15 @@ def test_bytes_of_llama_8b() -> None:
     assert spec.page_bytes == 32 * 131_072
 
 
+@pytest.mark.parametrize(("head_dim", "share"), [(64, 33 / 64), (128, 65 / 128), (256, 129 / 256)])
+def test_q8_takes_half_of_float16_and_a_scale_for_each_head(head_dim: int, share: float) -> None:
+    half, q8 = (KVGroup("full", "full", (0, 1), 3, head_dim, t, t) for t in ("float16", "q8"))
+    assert q8.bytes_per_token == 2 * 3 * 2 * (head_dim + 2) == share * half.bytes_per_token
+    assert q8.layer_bytes_per_token == 3 * 2 * (head_dim + 2)
+    assert kv_bytes(KVCacheSpec((q8,)), 4096) == 4096 * q8.bytes_per_token
+    assert KVCacheSpec((q8,)).page_bytes == 32 * q8.bytes_per_token
+
+
 def test_a_window_bounds_the_bytes() -> None:
     spec = KVCacheSpec(gemma_270m())
     assert kv_bytes(spec, 32_768) == (15 * 512 + 3 * 32_768) * 1024

@@ -34,25 +34,25 @@ def test_sizes() -> None:
 
 def test_views_have_the_types_and_shapes_of_their_group() -> None:
     storage = PagedStorage(MIXED, 5)
-    assert storage.keys(0).shape == storage.values(0).shape == (5, 2, 2, BLOCK, 8)
-    assert storage.keys(0).dtype == ml_dtypes.bfloat16
-    assert storage.values(0).dtype == np.float32
-    assert storage.keys(1).shape == (5, 1, 4, BLOCK, 8)
-    assert storage.keys(1).dtype == np.float16
+    assert storage.keys(0).values.shape == storage.values(0).values.shape == (5, 2, 2, BLOCK, 8)
+    assert storage.keys(0).values.dtype == ml_dtypes.bfloat16
+    assert storage.values(0).values.dtype == np.float32
+    assert storage.keys(1).values.shape == (5, 1, 4, BLOCK, 8)
+    assert storage.keys(1).values.dtype == np.float16
     assert storage.state(2).shape == (5, 2, 33)
     assert storage.state(2).dtype == np.uint8
 
 
 def test_a_new_pool_is_zero() -> None:
     storage = PagedStorage(MIXED, 3)
-    assert not storage.keys(0).any()
+    assert not storage.keys(0).values.any()
     assert not any(storage.read_block(2))
 
 
 def test_what_a_view_writes_lies_in_its_block_alone() -> None:
     storage = PagedStorage(MIXED, 3)
-    storage.keys(0)[1] = 1
-    storage.values(0)[1] = 2
+    storage.keys(0).values[1] = 1
+    storage.values(0).values[1] = 2
     assert not any(storage.read_block(0)) and not any(storage.read_block(2))
     content = np.frombuffer(storage.read_block(1), dtype=np.uint8)
     num_keys = 2 * 2 * BLOCK * 8
@@ -62,13 +62,13 @@ def test_what_a_view_writes_lies_in_its_block_alone() -> None:
 
 def test_keys_and_values_of_a_group_do_not_overlap() -> None:
     storage = filled()
-    before = storage.values(1).copy()
-    storage.keys(1)[:] = 0
-    np.testing.assert_array_equal(storage.values(1), before)
+    before = storage.values(1).values.copy()
+    storage.keys(1).values[:] = 0
+    np.testing.assert_array_equal(storage.values(1).values, before)
 
 
 def test_one_head_of_one_block_is_one_run_of_memory() -> None:
-    assert PagedStorage(MIXED, 2).keys(1)[1, 0, 3].flags.c_contiguous
+    assert PagedStorage(MIXED, 2).keys(1).values[1, 0, 3].flags.c_contiguous
 
 
 @pytest.mark.parametrize("count", [BLOCK, 1, 31])
@@ -76,13 +76,14 @@ def test_copy_brings_the_first_tokens_of_every_layer(count: int) -> None:
     storage = filled()
     source = storage.read_block(3)
     others = [storage.read_block(b) for b in (0, 2, 4)]
-    keys, values = storage.keys(0)[3].copy(), storage.values(0)[3].copy()
+    keys, values = storage.keys(0).values[3].copy(), storage.values(0).values[3].copy()
     storage.copy(CopySpan(3, 1, count))
     np.testing.assert_array_equal(
-        storage.keys(0)[1, :, :, :count].view(np.uint16), keys[:, :, :count].view(np.uint16)
+        storage.keys(0).values[1, :, :, :count].view(np.uint16), keys[:, :, :count].view(np.uint16)
     )
     np.testing.assert_array_equal(
-        storage.values(0)[1, :, :, :count].view(np.uint32), values[:, :, :count].view(np.uint32)
+        storage.values(0).values[1, :, :, :count].view(np.uint32),
+        values[:, :, :count].view(np.uint32),
     )
     assert storage.read_block(3) == source
     assert [storage.read_block(b) for b in (0, 2, 4)] == others
@@ -117,5 +118,24 @@ def test_a_negative_number_of_blocks_is_refused() -> None:
 
 
 def test_no_blocks_and_no_groups_are_fine() -> None:
-    assert PagedStorage(MIXED, 0).keys(0).shape[0] == 0
+    assert PagedStorage(MIXED, 0).keys(0).values.shape[0] == 0
     assert PagedStorage(KVCacheSpec(()), 3).nbytes == 0
+
+
+def test_q8_has_codes_and_scales_of_their_own_bytes() -> None:
+    group = KVGroup("full", "full", (0, 2), 3, 16, "q8", "q8")
+    storage = PagedStorage(KVCacheSpec((group,)), 2)
+    parts = []
+    for view in (storage.keys(0), storage.values(0)):
+        assert view.scales is not None
+        parts += [view.values, view.scales]
+    for number, part in enumerate(parts, start=1):
+        part[1] = number
+    assert [part.dtype for part in parts] == [np.int8, np.float16] * 2
+    assert parts[0].shape == (2, 2, 3, BLOCK, 16)
+    assert parts[1].shape == (2, 2, 3, BLOCK)
+    assert [bool((part[1] == n).all()) for n, part in enumerate(parts, start=1)] == [True] * 4
+    content = np.frombuffer(storage.read_block(1), np.uint8)
+    assert len(content) == group.bytes_per_token * 32
+    assert (content != 0).sum() == 2 * 2 * 3 * 32 * (16 + 1), "a half of these has one zero byte"
+    assert not any(part[0].any() for part in parts)

@@ -24,12 +24,16 @@ FLAGS = (
 ).split()
 ISA_FLAGS = {
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
-    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c"],
+    "avx512": [
+        *("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"),
+        *("-mavx2", "-mfma", "-mf16c"),
+    ],
 }
 UNITS = (
     "kernels/attention.cpp",
     "kernels/sample.cpp",
     "isa/generic_rows.cpp",
+    "isa/generic_kv.cpp",
     "isa/generic_attention.cpp",
     "isa/generic_sample.cpp",
     "isa/avx2_rows.cpp",
@@ -48,7 +52,12 @@ _NUMBERS: dict[Isa, int] = {"generic": 0, "avx2": 1, "avx512": 2}
 class KVPages(ctypes.Structure):
     """kernels/kv_store.h."""
 
-    _fields_ = [("data", c_void_p), ("page_bytes", c_int64), ("layer_offset", c_int64)]
+    _fields_ = [
+        ("data", c_void_p),
+        ("page_bytes", c_int64),
+        ("layer_offset", c_int64),
+        ("type", c_int32),
+    ]
 
 
 class StoreKVArgs(ctypes.Structure):

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from firstword.batch import Float32Array, ForwardBatch, Int32Array
-from firstword.kvcache.spec import KVCacheSpec, KVGroup
+from firstword.kvcache.spec import KVCacheSpec, KVGroup, head_bytes
 from firstword.kvcache.storage import PagedStorage
+from firstword.ops.int8_kv import quantize_keys, quantize_values
 from firstword.ops.protocol import AttentionSpec
 from firstword.ops.reference import ReferenceOps
 from tests.native.abi import (
@@ -37,6 +38,12 @@ class Shape:
     head_dim: int = 64
     window: int | None = None
     softcap: float | None = None
+    dtype: str = "float16"
+
+    @property
+    def layer_bytes(self) -> int:
+        """Of one layer in one page."""
+        return PAGE * 2 * self.kv_heads * head_bytes(self.dtype, self.head_dim)
 
     @property
     def spec(self) -> AttentionSpec:
@@ -89,13 +96,14 @@ class World:
         self.tables = np.full((len(counts), max(counts)), -1, np.int32)
         for sequence, count in enumerate(counts):
             self.tables[sequence, :count] = [next(free) for _ in range(count)]
-        layer = self.shape.kv_heads * 2 * PAGE * self.shape.head_dim
-        self.pages = np.full((sum(counts) + 3, LAYERS * layer + 8), self.blank, np.float16)
+        halves = LAYERS * self.shape.layer_bytes // 2 + 32  # whatever is stored in them
+        self.pages = np.full((sum(counts) + 3, halves), self.blank, np.float16)
 
     @property
     def kv_pages(self) -> KVPages:
-        layer_bytes = self.shape.kv_heads * 2 * PAGE * self.shape.head_dim * 2
-        return KVPages(pointer(self.pages), self.pages.strides[0], LAYER * layer_bytes)
+        offset = LAYER * self.shape.layer_bytes
+        is_q8 = self.shape.dtype == "q8"
+        return KVPages(pointer(self.pages), self.pages.strides[0], offset, is_q8)
 
     def batch(self, rows: Rows) -> ForwardBatch:
         positions = [np.arange(start, stop) for _, start, stop in rows.spans]
@@ -161,7 +169,7 @@ class World:
         return out
 
     def reference(self, rows: Rows) -> Float32Array:
-        """The same by the NumPy backend in float64 over float16 pages of its own layout."""
+        """The same by the NumPy backend in float64 over pages of its own layout."""
         spec, ops = self.shape.spec, ReferenceOps("exact")
         group = KVGroup(
             "full" if spec.window is None else "sliding",
@@ -169,6 +177,8 @@ class World:
             tuple(range(LAYERS)),
             num_kv_heads=spec.num_kv_heads,
             head_dim=spec.head_dim,
+            k_dtype=self.shape.dtype,
+            v_dtype=self.shape.dtype,
             window=spec.window,
         )
         pool = PagedStorage(KVCacheSpec((group,)), len(self.pages))
@@ -192,8 +202,13 @@ SHAPES = [
 ]
 
 
+SHAPES += [replace(shape, dtype="q8") for shape in SHAPES]
+DTYPES = ["float16", "q8"]
+
+
 def name_of(shape: Shape) -> str:
-    return f"{shape.heads}/{shape.kv_heads}x{shape.head_dim}-w{shape.window}-c{shape.softcap}"
+    heads = f"{shape.heads}/{shape.kv_heads}x{shape.head_dim}"
+    return f"{heads}-w{shape.window}-c{shape.softcap}-{shape.dtype}"
 
 
 def test_store_rounds_and_clamps_like_the_reference(kernels: Kernels, isa: Isa) -> None:
@@ -207,7 +222,7 @@ def test_store_rounds_and_clamps_like_the_reference(kernels: Kernels, isa: Isa) 
     world.v[0][40, : len(special)] = special
     world.k[0][5:] *= np.float32(2) ** np.random.default_rng(1).integers(-30, 18, (65, 64))
     world.store(isa, Rows(((0, 0, 70),), padded=2))
-    layers = world.pages[:, :-8].reshape(-1, LAYERS, 2, 2, PAGE * 32)
+    layers = world.pages[:, :-32].reshape(-1, LAYERS, 2, 2, PAGE * 32)
     expected = np.clip(np.stack([world.k[0], world.v[0]]), -65504, 65504).astype(np.float16)
     for position in range(70):
         page = layers[world.tables[0][position // PAGE], LAYER]
@@ -220,10 +235,37 @@ def test_store_rounds_and_clamps_like_the_reference(kernels: Kernels, isa: Isa) 
     assert np.isnan(layers[held, 0]).all(), "another layer was written"
 
 
-def test_store_has_equal_bits(kernels: Kernels) -> None:
+@pytest.mark.parametrize("head_dim", [16, 48, 64, 80, 96, 256])
+def test_q8_stores_the_codes_of_the_definition(kernels: Kernels, isa: Isa, head_dim: int) -> None:
+    world = World(kernels, Shape(4, 2, head_dim, dtype="q8"), [70])
+    sizes = np.float32(2) ** np.random.default_rng(1).integers(-20, 17, (70, 2 * head_dim))
+    world.k[0] *= sizes
+    world.v[0][30:] *= sizes[30:]
+    world.k[0][7], world.v[0][8] = 0, 0
+    world.k[0][3, :5] = np.inf, 1e9, -1e30, -np.inf, 6e-8
+    world.v[0][40, :3] = -np.inf, np.nan, 1
+    world.store(isa, Rows(((0, 0, 70),), padded=2))
+    held = world.pages.view(np.uint8)[:, LAYER * world.shape.layer_bytes :][:, :-64]
+    heads = held.reshape(len(held), 2, 2, -1)  # [page, head, K or V, bytes]
+    codes, scales = heads[..., : PAGE * head_dim].view(np.int8), heads[..., PAGE * head_dim :]
+    scales = np.ascontiguousarray(scales).view(np.float16)
+    expected_keys, key_scales = quantize_keys(world.k[0].reshape(70, 2, head_dim))
+    expected_values, value_scales = quantize_values(world.v[0].reshape(70, 2, head_dim))
+    for position in range(70):
+        page, t = world.tables[0][position // PAGE], position % PAGE
+        keys = codes[page, :, 0].reshape(2, head_dim // 4, PAGE, 4)[:, :, t]
+        values = codes[page, :, 1].reshape(2, PAGE, head_dim)[:, t]
+        np.testing.assert_array_equal(keys.reshape(2, -1), expected_keys[position])
+        np.testing.assert_array_equal(values, expected_values[position])
+        np.testing.assert_array_equal(scales[page, :, 0, t], key_scales[position])
+        np.testing.assert_array_equal(scales[page, :, 1, t], value_scales[position])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_store_has_equal_bits(kernels: Kernels, dtype: str) -> None:
     images = []
     for isa in kernels.isas:
-        world = World(kernels, Shape(4, 2, 48), [100])
+        world = World(kernels, Shape(4, 2, 48, dtype=dtype), [100])
         world.k[0] *= np.float32(2) ** np.random.default_rng(2).integers(-40, 20, (100, 96))
         world.k[0][1, :3] = np.nan, -np.nan, np.inf
         images.append(world.store_all(isa).pages.view(np.uint16))
@@ -272,20 +314,24 @@ def test_chunks_and_single_rows_have_the_bits_of_the_whole(
         assert same_bits(world.attend(vectors, Rows(((0, row, row + 1),))), whole[row : row + 1])
 
 
-def test_one_row_at_a_time_has_the_bits_of_the_whole_prompt(kernels: Kernels, vectors: Isa) -> None:
-    shape = Shape(9, 3, 64)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_row_at_a_time_has_the_bits_of_the_whole_prompt(
+    kernels: Kernels, vectors: Isa, dtype: str
+) -> None:
+    shape = Shape(9, 3, 64, dtype=dtype)
     world = World(kernels, shape, [600]).store_all()
     whole = world.attend(vectors, Rows(((0, 0, 600),)))
     rows = [world.attend(vectors, Rows(((0, i, i + 1),))) for i in range(600)]
     assert same_bits(np.concatenate(rows), whole)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("window", [None, 40])
 def test_stored_step_by_step_has_the_bits_of_stored_at_once(
-    kernels: Kernels, isa: Isa, window: int | None
+    kernels: Kernels, isa: Isa, window: int | None, dtype: str
 ) -> None:
     """What a page holds beyond a query, be it stored later or never, changes nothing."""
-    shape = Shape(4, 2, 32, window=window)
+    shape = Shape(4, 2, 32, window=window, dtype=dtype)
     full = World(kernels, shape, [90]).store_all(isa)
     whole = full.attend(isa, Rows(((0, 0, 90),)))
     for blank in (np.nan, np.inf, 3.0):
@@ -296,8 +342,11 @@ def test_stored_step_by_step_has_the_bits_of_stored_at_once(
             assert same_bits(world.attend(isa, span), whole[start:stop])
 
 
-def test_batch_order_pages_and_threads_change_no_bit(kernels: Kernels, vectors: Isa) -> None:
-    shape, lengths = Shape(8, 2, 64), [1300, 80, 600, 31]
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_batch_order_pages_and_threads_change_no_bit(
+    kernels: Kernels, vectors: Isa, dtype: str
+) -> None:
+    shape, lengths = Shape(8, 2, 64, dtype=dtype), [1300, 80, 600, 31]
     spans = ((0, 1250, 1300), (1, 79, 80), (2, 595, 600), (3, 0, 31))
     world = World(kernels, shape, lengths).store_all()
     alone = [world.attend(vectors, Rows((span,))) for span in spans]
@@ -329,8 +378,9 @@ def test_pages_behind_the_window_need_not_be_held(
     assert same_bits(world.attend(vectors, rows), expected)
 
 
-def test_large_scores_do_not_overflow(kernels: Kernels, isa: Isa) -> None:
-    world = World(kernels, Shape(2, 1, 32), [600])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_large_scores_do_not_overflow(kernels: Kernels, isa: Isa, dtype: str) -> None:
+    world = World(kernels, Shape(2, 1, 32, dtype=dtype), [600])
     world.q[0] *= 1e4
     world.k[0] *= 1e3
     world.store_all(isa)
@@ -351,3 +401,27 @@ def test_nan_reaches_the_rows_that_see_it_and_no_other(kernels: Kernels, isa: Is
     assert (np.isnan(by_head[:, 2:, 8]).all(axis=1) == sees).all()
     by_head[sees, :2], by_head[sees, 2:, 8] = 0, 0
     assert np.isfinite(by_head).all()
+
+
+def test_nan_in_q8_is_that_of_its_whole_head(kernels: Kernels, isa: Isa) -> None:
+    world = World(kernels, Shape(4, 2, 32, dtype="q8"), [70])
+    world.k[0][50, 3] = np.nan  # kv head 0
+    world.v[0][50, 40] = np.nan  # kv head 1
+    world.q[0][10, 33], world.q[0][11, 66] = np.inf, np.nan  # query heads 1 and 2
+    by_head = world.store_all(isa).attend(isa, Rows(((0, 0, 70),))).reshape(70, 4, 32)
+    expected = np.zeros((70, 4), bool)
+    expected[50:] = expected[10, 1] = expected[11, 2] = True
+    assert (np.isnan(by_head).all(axis=2) == expected).all()
+    assert np.isfinite(by_head[~expected]).all()
+
+
+def test_the_largest_sums_of_codes_stay_exact(kernels: Kernels, isa: Isa) -> None:
+    """All codes at an end of their range: no sum of products overflows on its way."""
+    world = World(kernels, Shape(2, 1, 512, dtype="q8"), [40])
+    signs = np.where(np.arange(40) % 2, -1, 1).astype(np.float32)[:, None]
+    for x in (world.q[0], world.k[0], world.v[0]):
+        x[:] = 0
+        x[:, ::512] = signs  # rotated, all values are the same
+    rows = Rows(((0, 0, 40),))
+    out = world.store_all(isa).attend(isa, rows)
+    np.testing.assert_allclose(out, world.reference(rows), rtol=2e-5, atol=2e-6)

@@ -230,7 +230,7 @@ def test_store_kv_writes_its_layer_at_its_slots(ops: ReferenceOps) -> None:
     batch = replace(make_batch(Chunk((0,), 0, 3)), slot_mapping=(np.zeros(3, np.int32), slots))
     k, v = normal(0, 3, 8), normal(1, 3, 8)
     ops.store_kv(k, v, batch, kv, spec)
-    for pages, x in ((kv.keys(1), k), (kv.values(1), v)):
+    for pages, x in ((kv.keys(1).values, k), (kv.values(1).values, v)):
         rounded = x.reshape(3, 2, 4).astype(np.float16)
         np.testing.assert_array_equal(pages[2, 1, :, 5], rounded[0])
         np.testing.assert_array_equal(pages[0, 1, :, 31], rounded[2])
@@ -242,16 +242,16 @@ def test_float16_keys_are_clamped_to_its_range(ops: ReferenceOps) -> None:
     kv = ops.new_kv_pool(one_group(1, 4, "float16"), 1)
     k = np.array([[1e6, -1e6, 65504.0, 1.0]], dtype=np.float32)
     ops.store_kv(k, k, make_batch(Chunk((0,), 0, 1)), kv, spec)
-    assert kv.keys(0)[0, 0, 0, 0].tolist() == [65504.0, -65504.0, 65504.0, 1.0]
+    assert kv.keys(0).values[0, 0, 0, 0].tolist() == [65504.0, -65504.0, 65504.0, 1.0]
 
 
 def test_copies_run_in_order_before_the_step(ops: ReferenceOps) -> None:
     kv = ops.new_kv_pool(one_group(1, 4), 4)
     for block in range(4):
-        kv.keys(0)[block] = block
+        kv.keys(0).values[block] = block
     copies = (CopySpan(1, 2, 32), CopySpan(2, 3, 7))
     ops.begin_step(make_batch(Chunk((0,), 0, 1), copies=copies), kv)
-    assert [int(kv.keys(0)[b, 0, 0, 0, 0]) for b in range(4)] == [0, 1, 1, 1]
+    assert [int(kv.keys(0).values[b, 0, 0, 0, 0]) for b in range(4)] == [0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -275,9 +275,9 @@ def test_attention_after_a_copied_prefix(mode: ReferenceMode) -> None:
 
 def test_blocks_can_be_read_and_written(ops: ReferenceOps) -> None:
     kv = ops.new_kv_pool(one_group(1, 4), 2)
-    kv.keys(0)[0] = 3
+    kv.keys(0).values[0] = 3
     ops.write_block(kv, 1, ops.read_block(kv, 0))
-    assert (kv.keys(0)[1] == 3).all()
+    assert (kv.keys(0).values[1] == 3).all()
 
 
 def test_broken_weights_show_in_the_result_without_a_warning(ops: ReferenceOps) -> None:

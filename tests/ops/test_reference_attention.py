@@ -8,6 +8,7 @@ import pytest
 from firstword.batch import Float32Array, ForwardBatch
 from firstword.kvcache.storage import PagedStorage
 from firstword.ops import reference_attention
+from firstword.ops.int8_kv import quantize_keys, quantize_values, round_queries
 from firstword.ops.protocol import AttentionSpec
 from firstword.ops.reference import ReferenceOps
 from firstword.ops.reference_attention import blas_attention, exact_attention
@@ -64,8 +65,8 @@ def dense(arrays: QKV, spec: AttentionSpec) -> Float32Array:
 def pool(spec: AttentionSpec, num_blocks: int = 16, dtype: str = "float32") -> PagedStorage:
     """A pool full of NaN: whatever is read without having been stored shows."""
     kv = PagedStorage(one_group(spec.num_kv_heads, spec.head_dim, dtype), num_blocks)
-    kv.keys(0)[:] = np.nan
-    kv.values(0)[:] = np.nan
+    for view in (kv.keys(0), kv.values(0)):
+        (view.values if view.scales is None else view.scales)[:] = np.nan
     return kv
 
 
@@ -149,7 +150,7 @@ def test_blocks_left_behind_by_the_window_are_not_needed(attend: Attend) -> None
     q, k, v = qkv(spec)
     kv, ops = pool(spec), ReferenceOps()
     ops.store_kv(k, v, make_batch(Chunk((0, 1, 2, 3), 0, N)), kv, spec)
-    kv.keys(0)[:2] = kv.values(0)[:2] = np.nan
+    kv.keys(0).values[:2] = kv.values(0).values[:2] = np.nan
     batch = make_batch(Chunk((-1, -1, 2, 3), 90, N))
     out = attend(q[90:], batch, kv, spec)
     np.testing.assert_allclose(out, dense((q, k, v), spec)[90:], atol=3e-6)
@@ -222,5 +223,26 @@ def test_keys_and_values_in_half_precision(attend: Attend, dtype: str) -> None:
     kv = pool(spec, dtype=dtype)
     batch = make_batch(Chunk((0, 1, 2, 3), 0, N))
     ReferenceOps().store_kv(k, v, batch, kv, spec)
-    k, v = (x.astype(kv.keys(0).dtype).astype(np.float32) for x in (k, v))
+    k, v = (x.astype(kv.keys(0).values.dtype).astype(np.float32) for x in (k, v))
     np.testing.assert_allclose(attend(q, batch, kv, spec), dense((q, k, v), spec), atol=3e-6)
+
+
+@BOTH
+def test_keys_and_values_in_8_bits(attend: Attend) -> None:
+    spec = attention_spec()
+    q, k, v = qkv(spec)
+    kv = pool(spec, dtype="q8")
+    batch = make_batch(Chunk((0, 1, 2, 3), 0, N))
+    ReferenceOps().store_kv(k, v, batch, kv, spec)
+    heads = (N, spec.num_kv_heads, spec.head_dim)
+    keys, values = (
+        (codes * scales[..., None].astype(np.float32)).reshape(k.shape)
+        for codes, scales in (
+            quantize_keys(k.reshape(heads)),
+            quantize_values(v.reshape(heads)),
+        )
+    )
+    rounded = round_queries(q.reshape(N, -1, spec.head_dim)).reshape(q.shape)
+    out = attend(q, batch, kv, spec)
+    np.testing.assert_allclose(out, dense((rounded, keys, values), spec), atol=3e-6)
+    np.testing.assert_allclose(out, dense((q, k, v), spec), atol=0.03)

@@ -10,6 +10,10 @@ inline Vec load(const float* p) { return _mm256_loadu_ps(p); }
 inline Vec load(const uint16_t* p) {  // f16, widened
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+inline Vec load(const int8_t* p) {  // codes, widened
+  const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes));
+}
 inline void store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
 inline void store(uint16_t* p, Vec x) {  // f16, rounded half to even
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
@@ -91,3 +95,27 @@ inline DoubleVec load_doubles(const float* p) { return _mm256_cvtps_pd(_mm_loadu
 inline DoubleVec load(const double* p) { return _mm256_loadu_pd(p); }
 inline void store(double* p, DoubleVec x) { _mm256_storeu_pd(p, x); }
 inline DoubleVec add(DoubleVec a, DoubleVec b) { return _mm256_add_pd(a, b); }
+
+inline IntVec splat(int32_t x) { return _mm256_set1_epi32(x); }
+inline Vec to_floats(IntVec x) { return _mm256_cvtepi32_ps(x); }
+
+// kWidth groups of four codes, for dot products with other codes. None is -128, so the signs of one
+// side can be moved to the other, and two products fit 16 bits.
+struct Codes {
+  IntVec values, magnitudes;
+};
+
+inline Codes load_codes(const int8_t* p) {
+  const IntVec values = _mm256_loadu_si256(reinterpret_cast<const IntVec*>(p));
+  return {values, _mm256_abs_epi8(values)};
+}
+// What a lane of sums starts from, for dot products with q [n].
+inline int32_t start_of_dots(const int8_t*, int64_t) { return 0; }
+// Adds to each lane the dot product of its group and the four codes at `q`.
+inline IntVec add_dots(const Codes& codes, const int8_t* q, IntVec sum) {
+  int32_t four;
+  __builtin_memcpy(&four, q, sizeof four);
+  const IntVec signed_q = _mm256_sign_epi8(_mm256_set1_epi32(four), codes.values);
+  const IntVec pairs = _mm256_maddubs_epi16(codes.magnitudes, signed_q);
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}

@@ -1,13 +1,18 @@
-// The vectors that kernel bodies are written on, for AVX-512 (F, BW, DQ, VL). Included inside the
+// The vectors that kernel bodies are written on, for AVX-512 (F, BW, DQ, VL, VNNI). Included inside the
 // anonymous namespace of an ISA unit, after <immintrin.h>.
 
 constexpr int64_t kWidth = 16;
 using Vec = __m512;
 using Mask = __mmask16;
+using IntVec = __m512i;
 
 inline Vec load(const float* p) { return _mm512_loadu_ps(p); }
 inline Vec load(const uint16_t* p) {  // f16, widened
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline Vec load(const int8_t* p) {  // codes, widened
+  const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
 }
 inline void store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
 inline void store(uint16_t* p, Vec x) {  // f16, rounded half to even
@@ -96,3 +101,28 @@ inline DoubleVec load_doubles(const float* p) { return _mm512_cvtps_pd(_mm256_lo
 inline DoubleVec load(const double* p) { return _mm512_loadu_pd(p); }
 inline void store(double* p, DoubleVec x) { _mm512_storeu_pd(p, x); }
 inline DoubleVec add(DoubleVec a, DoubleVec b) { return _mm512_add_pd(a, b); }
+
+inline IntVec splat(int32_t x) { return _mm512_set1_epi32(x); }
+inline Vec to_floats(IntVec x) { return _mm512_cvtepi32_ps(x); }
+
+// kWidth groups of four codes, for dot products with other codes. One side of vpdpbusd is unsigned:
+// 128 is added to each, and 128 times the sum of the other side left out from the start.
+struct Codes {
+  IntVec above_minus_128;
+};
+
+inline Codes load_codes(const int8_t* p) {
+  return {_mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(-128))};
+}
+// What a lane of sums starts from, for dot products with q [n].
+inline int32_t start_of_dots(const int8_t* q, int64_t n) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += q[i];
+  return -128 * sum;
+}
+// Adds to each lane the dot product of its group and the four codes at `q`.
+inline IntVec add_dots(const Codes& codes, const int8_t* q, IntVec sum) {
+  int32_t four;
+  __builtin_memcpy(&four, q, sizeof four);
+  return _mm512_dpbusd_epi32(sum, codes.above_minus_128, _mm512_set1_epi32(four));
+}

@@ -37,6 +37,7 @@ def bench(
     repeat: Annotated[int, typer.Option(help="Rounds to take the median of.", min=1)] = 5,
     threads: options.Threads = None,
     numerics: options.Numerics = None,
+    kv_type: options.KVType = "f16",
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write all numbers to this file.")
     ] = None,
@@ -54,7 +55,7 @@ def bench(
     )
     cases = grid.cases()
     with StatusLine() as status:
-        llm = _load(model, cases, options.Machine(threads, numerics), status)
+        llm = _load(model, cases, options.Machine(threads, numerics, kv_type=kv_type), status)
         rows, setting = _measure(llm, cases, repeat, status)
     if json_file is not None:
         json_file.write_text(json.dumps(to_dict(rows, setting), indent=2) + "\n")
@@ -80,6 +81,7 @@ def _load(
     config = EngineConfig(
         max_model_len=max(case.context for case in cases) + 64,
         max_num_seqs=2 * max(case.batch for case in cases) + 2,
+        kv_dtype=machine.kv_dtype,
         kv_disk_bytes=0,  # its prompts are nobody's
     )
     return load(model, config, NullRecorder(), machine, status)

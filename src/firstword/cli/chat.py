@@ -39,6 +39,7 @@ def chat(
     context: options.Context = None,
     numerics: options.Numerics = None,
     panel_cache: options.PanelCache = True,
+    kv_type: options.KVType = "f16",
     kv_disk: options.KVDisk = None,
 ) -> None:
     """Talk with a model; /help lists the commands."""
@@ -52,7 +53,7 @@ def chat(
         stop=stop,
     )
     with StatusLine() as status:
-        machine = options.Machine(threads, numerics, panel_cache, kv_disk)
+        machine = options.Machine(threads, numerics, panel_cache, kv_disk, kv_type)
         llm = load_model(model, machine, context, status)
         if not raw and not llm.has_chat_template:
             raise ChatTemplateError(

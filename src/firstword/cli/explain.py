@@ -50,6 +50,7 @@ def explain(
     context: options.Context = None,
     numerics: options.Numerics = None,
     panel_cache: options.PanelCache = True,
+    kv_type: options.KVType = "f16",
     kv_disk: options.KVDisk = None,
 ) -> None:
     """Answer a prompt and tell what happened, from its tokens to the time of each word."""
@@ -67,11 +68,12 @@ def explain(
     from firstword.trace.explain import NUM_CANDIDATES
     from firstword.trace.recorder import Recorder
 
-    machine = options.Machine(threads, numerics, panel_cache, kv_disk)
+    machine = options.Machine(threads, numerics, panel_cache, kv_disk, kv_type)
     config = EngineConfig(
         max_model_len=context,
         enable_kv_cache=kv_cache,
         enable_panel_cache=panel_cache,
+        kv_dtype=machine.kv_dtype,
         kv_disk_bytes=machine.kv_disk_bytes,
         num_top_logprobs=NUM_CANDIDATES,
     )

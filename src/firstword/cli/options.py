@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from firstword.config import KVDtype
     from firstword.engine.binding import Numerics as NumericsName
     from firstword.sampling.params import SamplingParams
 
@@ -56,6 +57,13 @@ PanelCache = Annotated[
         help="Keep prepared weights on the disk, for a faster start next time.",
     ),
 ]
+KVType = Annotated[
+    str,
+    typer.Option(
+        help="Keys and values in memory: f16, or q8: half the bytes, and slightly other answers.",
+        metavar="f16|q8",
+    ),
+]
 KVDisk = Annotated[
     str | None,
     typer.Option(
@@ -76,12 +84,19 @@ class Machine:
         numerics: the arithmetic by name; None for the fastest there is.
         panel_cache: whether prepared weights are kept.
         kv_disk: size that KV blocks may take on the disk; None for the default.
+        kv_type: how keys and values are kept: a name of KV_TYPES.
     """
 
     threads: int | None = None
     numerics: str | None = None
     panel_cache: bool = True
     kv_disk: str | None = None
+    kv_type: str = "f16"
+
+    @property
+    def kv_dtype(self) -> KVDtype:
+        """The type of keys and values as the engine calls it; errors as for `checked_kv_type`."""
+        return checked_kv_type(self.kv_type)
 
     @property
     def kv_disk_bytes(self) -> int | None:
@@ -93,6 +108,29 @@ class Machine:
         from firstword.config import parse_size
 
         return None if self.kv_disk is None else parse_size(self.kv_disk, "--kv-disk")
+
+
+KV_TYPES: dict[str, KVDtype] = {
+    "f16": "float16",
+    "q8": "q8",
+    "bf16": "bfloat16",
+    "f32": "float32",
+}
+"""Types of keys and values by their names on the command line; the engine's names serve too."""
+
+
+def checked_kv_type(name: str) -> KVDtype:
+    """The type of keys and values of that name.
+
+    Raises:
+        BadParameter: there is none.
+    """
+    for short, dtype in KV_TYPES.items():
+        if name in (short, dtype):
+            return dtype
+    raise typer.BadParameter(
+        f"{name!r} is no type for keys and values: give one of {', '.join(KV_TYPES)}"
+    )
 
 
 def checked_numerics(name: str | None) -> NumericsName | None:

@@ -38,6 +38,7 @@ def run(
     context: options.Context = None,
     numerics: options.Numerics = None,
     panel_cache: options.PanelCache = True,
+    kv_type: options.KVType = "f16",
     kv_disk: options.KVDisk = None,
 ) -> None:
     """Answer one prompt, word by word, on standard output."""
@@ -52,7 +53,7 @@ def run(
         stop=stop,
     )
     with StatusLine() as status:
-        machine = options.Machine(threads, numerics, panel_cache, kv_disk)
+        machine = options.Machine(threads, numerics, panel_cache, kv_disk, kv_type)
         llm = load_model(model, machine, context, status)
         output = write_stream(llm.stream(make_prompt(text, system, raw), params), status)
     write_answer("\n")
@@ -76,6 +77,7 @@ def load_model(
     config = EngineConfig(
         max_model_len=context,
         enable_panel_cache=machine.panel_cache,
+        kv_dtype=machine.kv_dtype,
         kv_disk_bytes=machine.kv_disk_bytes,
     )
     return load(model, config, recorder, machine, status)

@@ -83,6 +83,7 @@ def serve(
     log_format: Annotated[str, typer.Option(help="text, or json: one object per line.")] = "text",
     numerics: options.Numerics = None,
     panel_cache: options.PanelCache = True,
+    kv_type: options.KVType = "f16",
     kv_disk: options.KVDisk = None,
 ) -> None:
     """Serve a model to clients of the OpenAI and Anthropic APIs, and a page to chat on."""
@@ -105,7 +106,7 @@ def serve(
         log_level=cast("LogLevel", log_level),
         log_format=cast("LogFormat", log_format),
     )
-    machine = options.Machine(threads, numerics, panel_cache, kv_disk)
+    machine = options.Machine(threads, numerics, panel_cache, kv_disk, kv_type)
     config = _engine_config(memory, context, max_num_seqs, machine)
     _run(model, config, machine, settings)
 
@@ -132,6 +133,7 @@ def _engine_config(
         max_queued_requests=_MAX_QUEUED_REQUESTS,
         memory_bytes=None if memory is None else parse_size(memory, "memory"),
         enable_panel_cache=machine.panel_cache,
+        kv_dtype=machine.kv_dtype,
         kv_disk_bytes=machine.kv_disk_bytes,
     )
 

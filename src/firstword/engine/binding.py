@@ -63,9 +63,9 @@ def choose_numerics(checkpoint: Checkpoint, config: EngineConfig) -> tuple[Numer
             f"there is no compiled kernel for heads of {checkpoint.config.head_dim} values: "
             "answers take several times longer"
         )
-    if config.kv_dtype != "float16":
+    if config.kv_dtype not in ("float16", "q8"):
         return "blas", (
-            f"the compiled kernels keep keys and values as float16, not {config.kv_dtype}: "
+            f"the compiled kernels keep keys and values as float16 or q8, not {config.kv_dtype}: "
             "answers take several times longer"
         )
     return "native", None

@@ -321,7 +321,8 @@ class Scheduler:
         A sequence that was running before it keeps its blocks and goes on from where it was: the
         step wrote only behind its computed positions. One that began in this step, or whose
         blocks the step was to fill by a copy or has changed in place (a state), returns to its
-        place in line. That is no preemption: nobody took its blocks.
+        place in line. That is no preemption: nobody took its blocks. What one that has ended had
+        computed before stays cached to the token.
         """
         assert output in self._in_flight[-1:], "the newest step is taken back first"
         runs_ahead = len(self._in_flight) > 1  # then it has no copies, and nobody began in it
@@ -334,10 +335,11 @@ class Scheduler:
             sequence = item.sequence
             if not sequence.request.is_finished:
                 self._shares.charge(sequence.request.key, -item.num_tokens)
+            is_lost = sequence in began or sequence in touched
             if sequence.is_finished or not self.enable_kv_cache:
                 if not self._is_in_flight(sequence):
-                    self.manager.free(sequence, keep_tail=False)
-            elif sequence in began or sequence in touched:
+                    self.manager.free(sequence, keep_tail=not is_lost)
+            elif is_lost:
                 self.manager.free(sequence, keep_tail=False)
                 self._running.remove(sequence)
                 sequence.return_to_line()

@@ -14,7 +14,16 @@ from firstword.config import BLOCK_SIZE
 from firstword.errors import ConfigError
 
 GroupKind = Literal["full", "sliding", "state"]
-DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
+DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "q8": 1}
+"""Bytes of one stored value."""
+
+SCALE_BYTES = {"q8": 2}
+"""Bytes of the scale that the values of one token in one head share, where a type has one."""
+
+
+def head_bytes(dtype: str, head_dim: int) -> int:
+    """Bytes of one token's key, or value, in one head: `head_dim` numbers and their scale."""
+    return head_dim * DTYPE_BYTES[dtype] + SCALE_BYTES.get(dtype, 0)
 
 
 @dataclass(frozen=True)
@@ -28,8 +37,8 @@ class KVGroup:
         layers: indices of the model's layers.
         num_kv_heads: key/value heads of each layer (grouped-query heads share them).
         head_dim: values in one head.
-        k_dtype: type of the stored keys.
-        v_dtype: type of the stored values.
+        k_dtype: type of the stored keys: a name of DTYPE_BYTES.
+        v_dtype: type of the stored values, likewise.
         window: sliding only: a query at position p attends to positions p - window + 1 .. p.
         state_bytes: state only: bytes of one layer's state of one sequence.
         checkpoint_interval: state only: positions at whose multiples the state is kept for reuse.
@@ -49,10 +58,15 @@ class KVGroup:
     @property
     def bytes_per_token(self) -> int:
         """Bytes of one token over all layers of the group; 0 for a state group."""
+        return len(self.layers) * self.layer_bytes_per_token
+
+    @property
+    def layer_bytes_per_token(self) -> int:
+        """Bytes of one token in one layer, scales included; 0 for a state group."""
         if self.kind == "state":
             return 0
-        per_layer = DTYPE_BYTES[self.k_dtype] + DTYPE_BYTES[self.v_dtype]
-        return len(self.layers) * self.num_kv_heads * self.head_dim * per_layer
+        key_and_value = (head_bytes(t, self.head_dim) for t in (self.k_dtype, self.v_dtype))
+        return self.num_kv_heads * sum(key_and_value)
 
     def bytes_per_block(self, block_size: int) -> int:
         """Bytes of one block (full, sliding) or of one sequence's states (state)."""
@@ -133,7 +147,8 @@ def kv_bytes(spec: KVCacheSpec, num_tokens: int) -> int:
     """Bytes of keys and values (and states) that one sequence of `num_tokens` needs.
 
     For a model with full attention only this is
-    layers x 2 x kv_heads x head_dim x bytes per value x tokens.
+    layers x 2 x kv_heads x head_dim x bytes per value x tokens; in q8, whose heads have a scale of
+    two bytes each, layers x 2 x kv_heads x (head_dim + 2) x tokens.
     """
     total = 0
     for group in spec.groups:
@@ -151,7 +166,7 @@ def split_evenly(groups: tuple[KVGroup, ...]) -> tuple[KVGroup, ...]:
     could use: Gemma 3 270M (15 sliding layers, 3 full) becomes six groups of three layers.
     """
     paged = [g for g in groups if g.kind != "state"]
-    per_layer = {g.bytes_per_token // len(g.layers) for g in paged}
+    per_layer = {g.layer_bytes_per_token for g in paged}
     if len(paged) < 2 or len(per_layer) > 1:
         return groups
     size = gcd(*(len(g.layers) for g in paged))

@@ -5,6 +5,7 @@ Not here: which sequence owns which block (manager) and the arithmetic of attent
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -14,9 +15,22 @@ from numpy.typing import NDArray
 
 from firstword.batch import CopySpan
 from firstword.errors import ConfigError
-from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, KVGroup
+from firstword.kvcache.spec import KVCacheSpec, KVGroup, head_bytes
 
-KVArray = NDArray[Any]  # float16, bfloat16 or float32
+KVArray = NDArray[Any]  # float16, bfloat16, float32, or int8 codes
+
+
+@dataclass(frozen=True)
+class KVView:
+    """The keys, or the values, of one group in every block; views of its storage.
+
+    Args:
+        values: [num_blocks, layers, kv_heads, block_size, d]; in q8 they are codes.
+        scales: [num_blocks, layers, kv_heads, block_size] in q8; None for other types.
+    """
+
+    values: KVArray
+    scales: KVArray | None
 
 
 class PagedStorage:
@@ -26,6 +40,8 @@ class PagedStorage:
     [layer, kv head, token, value], so that one head's block is one run of memory:
 
         | K layer 0 | K layer 1 | ... | V layer 0 | V layer 1 | ... | unused |
+
+    In q8 the scales of all keys follow the keys, and those of all values the values.
 
     The memory is zeroed lazily by the operating system: a block costs nothing before it is used.
 
@@ -58,13 +74,12 @@ class PagedStorage:
         """Bytes it takes when every block is in use."""
         return self._pages.nbytes
 
-    def keys(self, group: int) -> KVArray:
-        """Keys of a group in every block [num_blocks, layers, kv_heads, block_size, d]; a view."""
+    def keys(self, group: int) -> KVView:
+        """Keys of a group in every block."""
         return self._views[group][0]
 
-    def values(self, group: int) -> KVArray:
-        """Values of a group in every block [num_blocks, layers, kv_heads, block_size, d]; a
-        view."""
+    def values(self, group: int) -> KVView:
+        """Values of a group in every block."""
         return self._views[group][1]
 
     def state(self, group: int) -> NDArray[np.uint8]:
@@ -99,14 +114,23 @@ class PagedStorage:
         self._pages[block] = np.frombuffer(content, dtype=np.uint8)
 
     @cached_property
-    def _views(self) -> tuple[tuple[KVArray, KVArray], ...]:
+    def _views(self) -> tuple[tuple[KVView, KVView], ...]:
         return tuple(self._views_of(group) for group in self._spec.groups)
 
-    def _views_of(self, group: KVGroup) -> tuple[KVArray, KVArray]:
+    def _views_of(self, group: KVGroup) -> tuple[KVView, KVView]:
         heads = 0 if group.kind == "state" else group.num_kv_heads
         shape = (len(group.layers), heads, self._spec.block_size, group.head_dim)
-        key_bytes = prod(shape) * DTYPE_BYTES[group.k_dtype]
-        return self._view(shape, group.k_dtype, 0), self._view(shape, group.v_dtype, key_bytes)
+        key_bytes = prod(shape[:3]) * head_bytes(group.k_dtype, group.head_dim)
+        return (
+            self._kv_view(shape, group.k_dtype, 0),
+            self._kv_view(shape, group.v_dtype, key_bytes),
+        )
+
+    def _kv_view(self, shape: tuple[int, ...], dtype: str, start: int) -> KVView:
+        if dtype != "q8":
+            return KVView(self._view(shape, dtype, start), None)
+        scales = self._view(shape[:-1], "float16", start + prod(shape))
+        return KVView(self._view(shape, "int8", start), scales)
 
     def _view(self, shape: tuple[int, ...], dtype: str, start: int) -> KVArray:
         """The bytes from `start` of every page as [num_blocks, *shape], without a copy."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from firstword.batch import PADDED_SLOT, ForwardBatch
 from firstword.errors import UnsupportedModelError
-from firstword.kvcache.spec import DTYPE_BYTES, KVCacheSpec, KVGroup
+from firstword.kvcache.spec import KVCacheSpec
 from firstword.ops.protocol import AttentionSpec, RopeSpec, WeightRole
 from firstword.ops.weight_types import memory_bytes
 from firstword.quant import RawTensor
@@ -265,7 +265,7 @@ class CostOps:
         """Store k and v [T, K d] at the batch's slots of the layer's group."""
         self._count("attention", 0, inputs=k.size + v.size, outputs=0)
         stored = int(np.count_nonzero(batch.slot_mapping[spec.group] != PADDED_SLOT))
-        token_bytes = _layer_bytes_per_token(kv.spec.groups[spec.group])
+        token_bytes = kv.spec.groups[spec.group].layer_bytes_per_token
         self._by_kind["attention"].kv_bytes_written += stored * token_bytes
 
     def paged_attention(
@@ -283,7 +283,7 @@ class CostOps:
             self._seen[spec.window] = _positions_seen(batch, spec.window)
         attended, positions_read = self._seen[spec.window]
         self._count("attention", 4 * spec.head_dim * spec.num_heads * attended, q.size, q.size)
-        token_bytes = _layer_bytes_per_token(kv.spec.groups[spec.group])
+        token_bytes = kv.spec.groups[spec.group].layer_bytes_per_token
         self._by_kind["attention"].kv_bytes_read += positions_read * token_bytes
         self._by_kind["attention"].attended += attended
         return q
@@ -380,12 +380,6 @@ def planned_batch(spans: Sequence[tuple[int, int]], num_groups: int) -> ForwardB
         slot_mapping=(np.zeros(num_tokens, dtype=np.int32),) * num_groups,
         logits_indices=ends - 1,
     )
-
-
-def _layer_bytes_per_token(group: KVGroup) -> int:
-    """Bytes of one token's keys and values in one layer of the group."""
-    value_bytes = DTYPE_BYTES[group.k_dtype] + DTYPE_BYTES[group.v_dtype]
-    return group.num_kv_heads * group.head_dim * value_bytes
 
 
 def _positions_seen(batch: ForwardBatch, window: int | None) -> tuple[int, int]:

@@ -1,7 +1,6 @@
-"""The KV pool of the compiled backend: float16 pages with transposed keys.
+"""The KV pool of the compiled backend: pages of float16 or of 8-bit codes, keys transposed.
 
-A page holds, for each layer of its group and each kv head in it, keys as [d, 32 positions] and
-values as [32 positions, d]. Not here: which block belongs to whom (kvcache).
+csrc/kernels/kv_store.h has the layout. Not here: which block belongs to whom (kvcache).
 """
 
 from __future__ import annotations
@@ -11,6 +10,12 @@ from firstword.config import BLOCK_SIZE
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import KVCacheSpec
 
+KV_DTYPES = ("float16", "q8")
+"""Types of keys and values that there are kernels for."""
+
+MAX_Q8_HEAD_DIM = _native.MAX_Q8_HEAD_DIM
+"""Values of a head that can be stored in q8."""
+
 
 class NativeKVPool:
     """`num_blocks` pages that any group may use for a block of its own.
@@ -18,29 +23,23 @@ class NativeKVPool:
     The memory is zeroed lazily by the operating system: a block costs nothing before it is used.
 
     Args:
-        spec: the groups, all in float16.
+        spec: the groups, all in float16 or all in q8.
         num_blocks: pages, >= 0.
 
     Raises:
-        ConfigError: `num_blocks` is negative, or a group is stored in another type.
+        ConfigError: `num_blocks` is negative, or there are no kernels for how a group is stored.
     """
 
     def __init__(self, spec: KVCacheSpec, num_blocks: int) -> None:
         if num_blocks < 0:
             raise ConfigError(f"num_blocks is {num_blocks}: it must be at least 0")
-        for group in spec.groups:
-            for dtype in (group.k_dtype, group.v_dtype):
-                if dtype != "float16":
-                    raise ConfigError(
-                        f"kv_dtype is {dtype}: the compiled backend stores float16 only; choose "
-                        'that or numerics="blas"'
-                    )
+        dtype = _dtype_of(spec)
         if spec.block_size != BLOCK_SIZE:
             raise ConfigError(
                 f"block_size is {spec.block_size}: the compiled backend's pages hold {BLOCK_SIZE}"
             )
         self._spec, self._num_blocks = spec, num_blocks
-        self.pages = _native.Pages(num_blocks, spec.page_bytes)
+        self.pages = _native.Pages(num_blocks, spec.page_bytes, dtype == "q8")
 
     @property
     def spec(self) -> KVCacheSpec:
@@ -73,3 +72,26 @@ class NativeKVPool:
                 f"{self._spec.page_bytes}: it was saved from another model or with another kv_dtype"
             )
         self.pages.write(block, content)
+
+
+def _dtype_of(spec: KVCacheSpec) -> str:
+    """The type of all keys and values, "float16" where there are none."""
+    dtypes = {dtype for group in spec.groups for dtype in (group.k_dtype, group.v_dtype)}
+    for dtype in sorted(dtypes):
+        if dtype not in KV_DTYPES:
+            raise ConfigError(
+                f"kv_dtype is {dtype}: the compiled backend stores {' and '.join(KV_DTYPES)}; "
+                'choose one of them or numerics="blas"'
+            )
+    if len(dtypes) > 1:
+        raise ConfigError(
+            f"keys and values are stored as {' and '.join(sorted(dtypes))}: the compiled backend "
+            "stores all in one type"
+        )
+    largest = max((group.head_dim for group in spec.groups), default=0)
+    if "q8" in dtypes and largest > MAX_Q8_HEAD_DIM:
+        raise ConfigError(
+            f"kv_dtype is q8 and head_dim {largest}: the compiled backend stores heads of up to "
+            f"{MAX_Q8_HEAD_DIM} values so; choose float16"
+        )
+    return dtypes.pop() if dtypes else "float16"

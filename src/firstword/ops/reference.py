@@ -5,16 +5,18 @@ Not here: speed (native kernels) and what a network computes (models).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firstword.batch import PADDED_SLOT, Float32Array, ForwardBatch
 from firstword.errors import ConfigError
 from firstword.kvcache.spec import KVCacheSpec
-from firstword.kvcache.storage import KVArray, PagedStorage
+from firstword.kvcache.storage import KVArray, KVView, PagedStorage
 from firstword.ops.int8 import int8_linear
+from firstword.ops.int8_kv import quantize_keys, quantize_values
 from firstword.ops.protocol import AttentionSpec, RopeSpec, WeightRole
 from firstword.ops.reference_attention import blas_attention, exact_attention, soft_cap
 from firstword.ops.reference_linear import blas_linear, exact_linear
@@ -25,6 +27,9 @@ from firstword.quant import RawTensor
 ReferenceMode = Literal["blas", "exact", "int8"]
 _MODES = ("blas", "exact", "int8")
 _FLOAT16_MAX = np.float32(65504.0)
+
+_Where = tuple[NDArray[Any], int, slice, NDArray[Any]]
+_Quantize = Callable[[Float32Array], tuple[NDArray[np.int8], NDArray[np.float16]]]
 
 # Weights of a broken file may be infinite or NaN: the result then says so, and no warning does.
 _quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -164,14 +169,16 @@ class ReferenceOps:
         """Store k and v [T, K d] at the batch's slots of the layer's group.
 
         Values are rounded to the pool's type, half to even; in float16 those beyond +-65504
-        become +-65504, since one infinite key would turn a whole softmax into NaN.
+        become +-65504, since one infinite key would turn a whole softmax into NaN. In q8 they
+        become the codes and scales of ops.int8_kv.
         """
         slots = batch.slot_mapping[spec.group]
         rows = np.flatnonzero(slots != PADDED_SLOT)
         blocks, offsets = np.divmod(slots[rows], kv.spec.block_size)
-        for pages, x in ((kv.keys(spec.group), k), (kv.values(spec.group), v)):
-            heads = x[rows].reshape(len(rows), spec.num_kv_heads, spec.head_dim)
-            pages[blocks, spec.index_in_group, :, offsets] = _to_kv_type(heads, pages)
+        where = (blocks, spec.index_in_group, slice(None), offsets)
+        shape = (len(rows), spec.num_kv_heads, spec.head_dim)
+        _put(k[rows].reshape(shape), kv.keys(spec.group), where, quantize_keys)
+        _put(v[rows].reshape(shape), kv.values(spec.group), where, quantize_values)
 
     @_quiet
     def paged_attention(
@@ -225,6 +232,14 @@ class ReferenceOps:
             ConfigError: the content has another length than a page of this pool.
         """
         kv.write_block(block, content)
+
+
+def _put(heads: Float32Array, to: KVView, where: _Where, quantize: _Quantize) -> None:
+    """Store heads [T, K, d] in `to`, quantized if it has scales."""
+    if to.scales is None:
+        to.values[where] = _to_kv_type(heads, to.values)
+    else:
+        to.values[where], to.scales[where] = quantize(heads)
 
 
 def _to_kv_type(values: Float32Array, pages: KVArray) -> KVArray:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firstword.batch import Float32Array, ForwardBatch
-from firstword.kvcache.storage import KVArray, PagedStorage
+from firstword.kvcache.storage import KVArray, KVView, PagedStorage
+from firstword.ops.int8_kv import round_queries
 from firstword.ops.protocol import AttentionSpec
 
 FloatArray = NDArray[np.floating[Any]]  # float32 or float64, as the caller chose
@@ -48,6 +49,7 @@ def blas_attention(
     q: Float32Array, batch: ForwardBatch, kv: PagedStorage, spec: AttentionSpec
 ) -> Float32Array:
     """Attention of q [T, H d] in float32, many query rows at a time -> [T, H d]."""
+    q = _as_keys_are(q, kv.keys(spec.group), spec)
     out = np.zeros_like(q)
     for rows, positions, context in _sequences(batch, kv, spec, np.float32):
         firsts = _first_visible(positions, spec)
@@ -72,6 +74,7 @@ def exact_attention(
     position and the window alone. Batch, chunking and where blocks lie therefore cannot change a
     bit, and nothing that is masked is ever multiplied.
     """
+    q = _as_keys_are(q, kv.keys(spec.group), spec)
     out = np.zeros_like(q)
     for rows, positions, context in _sequences(batch, kv, spec, np.float64):
         firsts = _first_visible(positions, spec)
@@ -80,6 +83,13 @@ def exact_attention(
             query = q[rows][row : row + 1].astype(np.float64)
             out[rows][row] = _attend(query, keys, values, spec)[0]
     return out
+
+
+def _as_keys_are(q: Float32Array, keys: KVView, spec: AttentionSpec) -> Float32Array:
+    """Queries [T, H d] as they meet stored keys: rotated and rounded where those are."""
+    if keys.scales is None:
+        return q
+    return round_queries(q.reshape(len(q), spec.num_heads, spec.head_dim)).reshape(q.shape)
 
 
 def _first_visible(positions: NDArray[np.int32], spec: AttentionSpec) -> NDArray[np.int32]:
@@ -101,10 +111,19 @@ def _sequences(
         stop = int(positions.max()) + 1
         table = batch.block_tables[spec.group][sequence]
         keys, values = (
-            _gather(pages, table, spec.index_in_group, range(start, stop)).astype(dtype)
-            for pages in (kv.keys(spec.group), kv.values(spec.group))
+            _dequantize(view, table, spec.index_in_group, range(start, stop)).astype(dtype)
+            for view in (kv.keys(spec.group), kv.values(spec.group))
         )
         yield rows, positions, _Context(start, keys, values)
+
+
+def _dequantize(view: KVView, table: NDArray[np.int32], layer: int, positions: range) -> KVArray:
+    """A layer's numbers at consecutive positions of one sequence -> [K, n, d], scales applied."""
+    values = _gather(view.values, table, layer, positions)
+    if view.scales is None:
+        return values
+    scales = _gather(view.scales[..., None], table, layer, positions)
+    return values.astype(np.float32) * scales.astype(np.float32)
 
 
 def _gather(pages: KVArray, table: NDArray[np.int32], layer: int, positions: range) -> KVArray:
