@@ -7,17 +7,21 @@ import pytest
 
 from benchmarks.kv import agents
 from benchmarks.kv.agents import findings, peers
+from benchmarks.kv.completion import Words
 from benchmarks.kv.player import Played, Record
-
-
-def record(number: int, kind: str, computed: int, seconds: float, **more: bool) -> Record:
-    return Record(number, kind, 50, 3, computed, 10, 0.1, seconds, {"memory": 4}, **more)
+from benchmarks.kv.sides import SETTINGS
 
 
 def played(name: str, computed: int, seconds: float, adds_up: bool) -> Played:
     kinds = ("start", "continue", "continue")
-    records = [record(i, k, computed, seconds, adds_up=adds_up) for i, k in enumerate(kinds)]
-    return Played(name, records)
+    sources = {"memory": 4}
+    return Played(
+        name,
+        [
+            Record(number, kind, 50, 3, computed, 10, 0.1, seconds, sources, adds_up)
+            for number, kind in enumerate(kinds)
+        ],
+    )
 
 
 def test_ours_is_set_against_the_fastest_of_the_others() -> None:
@@ -43,7 +47,7 @@ def test_settings_are_chosen_by_name() -> None:
         return list(peers(options))  # type: ignore[arg-type]
 
     assert chosen("one slot;a slot each, pinned") == ["one slot", "a slot each, pinned"]
-    assert len(chosen("all")) == len(agents.SETTINGS)
+    assert len(chosen("all")) == len(SETTINGS)
     assert chosen("all", none=True) == []
     with pytest.raises(ValueError, match="no 'other'"):
         chosen("other")
@@ -64,7 +68,7 @@ def test_all_sides_are_asked_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(agents, "Player", Silent)
     monkeypatch.setattr(agents, "find", Path)
     monkeypatch.setattr(agents, "LlamaCpp", lambda: SimpleNamespace(install=lambda: None))
-    monkeypatch.setattr(agents.Words, "of", lambda model: words)
+    monkeypatch.setattr(Words, "of", lambda model: words)
     monkeypatch.setattr(agents, "theirs", lambda name, *rest: SimpleNamespace(name=name))
     options = SimpleNamespace(
         model="m", turns=4, seed=0, memory=1.0, peers="one slot", no_peers=False, no_ours=False,

@@ -34,10 +34,10 @@ def test_cause_and_position_have_to_be_those_planted(
     assert Found("it", cause, position, told).is_right is is_right
 
 
-def test_p01_planted_texts_are_told_apart_by_a_real_server(
+def test_planted_texts_are_told_apart_by_a_real_server(
     tiny_model: Path, tiny_words: Words, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(misses.Words, "of", lambda model: tiny_words)
+    monkeypatch.setattr(Words, "of", lambda model: tiny_words)
     stage = Stage(tiny_model, 1, home)
     prompt = stage.text(150)
     with stage.server(*FLAGS):

@@ -26,7 +26,7 @@ def play(
     return played
 
 
-def test_p03_a_trace_computes_the_least_and_little_more_with_a_restart_in_it(
+def test_a_trace_computes_the_least_and_little_more_with_a_restart_in_it(
     tiny_model: Path, tiny_words: Words, tmp_path: Path
 ) -> None:
     turns = [*TraceMaker(tiny_words.ids, SIZES, seed=1).turns()]

@@ -42,6 +42,7 @@ class Scripted:
             raise EngineFailedError(f"{self.name}: no compiler")
 
     def command(self, launch: Launch) -> Sequence[str]:
+        assert launch.keys_file is not None
         assert launch.keys_file.read_text().split() == list(command.API_KEYS)
         return [sys.executable, "-c", SERVE, str(launch.port)]
 
