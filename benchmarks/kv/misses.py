@@ -82,7 +82,7 @@ class Stage:
 
     @contextmanager
     def server(self, *flags: str, disk: int | None = None) -> Iterator[None]:
-        """A server, which is killed at the end.
+        """A server, which ends as an operator would have it: all is written that can be.
 
         Args:
             flags: of `firstword serve`.
@@ -95,7 +95,6 @@ class Stage:
         with RunningServer(FirstwordServer(flags), launch, environment) as running:
             self._address = Address.parse(running.url.removesuffix("/v1"))
             yield
-            running.kill()
 
     def text(self, num_tokens: int) -> list[int]:
         """Tokens that no earlier text has."""

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.kv import overhead
+from benchmarks.kv.decode import Run
+from benchmarks.kv.overhead import bootstrap
+
+
+def test_the_interval_holds_the_ratio_and_narrows_with_the_pairs() -> None:
+    drawn = random.Random(1)
+
+    def pairs(count: int) -> list[tuple[float, float]]:
+        return [(drawn.gauss(97, 5), drawn.gauss(100, 5)) for _ in range(count)]
+
+    few, many = bootstrap(pairs(10), 1000), bootstrap(pairs(200), 1000)
+    for ratio in (few, many):
+        assert ratio.low <= ratio.value <= ratio.high
+    assert many.high - many.low < few.high - few.low
+    assert many.low < 0.97 < many.high
+    assert str(bootstrap([(1.0, 2.0)] * 3, 100)) == "0.500 (0.500 to 0.500)"
+
+
+def test_pairs_take_turns_and_read_the_same_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def run(model: Path, disk: int, seed: int, home: Path, options: object) -> Run:
+        asked.append((disk > 0, seed))
+        if disk:
+            (home / "kv").mkdir()
+            (home / "kv" / "1.kv").write_bytes(bytes(1000))
+        return Run(500.0, 98.0 if disk else 100.0, 2**29)
+
+    monkeypatch.setattr(overhead, "_run", run)
+    monkeypatch.setattr(overhead, "find", Path)
+    monkeypatch.setenv("FIRSTWORD_HOME", str(tmp_path))
+    options = SimpleNamespace(
+        model="m", pairs=3, memory=1.0, prompt=8, generate=8, batch=1, threads=1
+    )
+    found = overhead.measure(options)  # type: ignore[arg-type]
+    writing = [is_writing for is_writing, _ in asked]
+    assert writing == [False, True, True, False, False, True]
+    assert [seed for _, seed in asked] == [0, 0, 1, 1, 2, 2]
+    assert [goal.value for goal in found.goals] == [0.98, 0.5] and found.is_met
+    assert "0.980 (0.980 to 0.980)" in found.page("today")
