@@ -7,8 +7,9 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
+
+from benchmarks.closing import Closing
 
 _SAMPLE_SECONDS = 0.05
 
@@ -80,7 +81,7 @@ def memory(pid: int) -> Memory:
     return Memory(fields["Rss:"], fields["Pss:"], fields["Anonymous:"])
 
 
-class PeakMemory:
+class PeakMemory(Closing):
     """The most that some processes held together while this context was open.
 
     Args:
@@ -103,12 +104,8 @@ class PeakMemory:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Stop watching."""
         self._over.set()
         self._thread.join()
 

@@ -14,9 +14,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
+from benchmarks.closing import Closing
 from benchmarks.endurance.processes import children
 from benchmarks.peers.session import EngineFailedError
 from firstword.bench.serving.events import EventDecoder
@@ -56,7 +55,7 @@ class Reply:
         return value
 
 
-class Served:
+class Served(Closing):
     """Starts `firstword serve` and waits until it answers.
 
     Args:
@@ -90,17 +89,6 @@ class Served:
             self.close()
             raise EngineFailedError(f"{model} is not served: status {said[0]}, {said[1]}")
         self.address = Address.parse(self.lines[-1].split()[2].rstrip("/,"))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the server, if it has not ended yet."""

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Self
 
+from benchmarks.closing import Closing
 from benchmarks.endurance.report import Report
 from benchmarks.kv_crash.process import ended, forked
 
@@ -73,7 +73,7 @@ class _Tally:
         return self.num_answers > 0 and not bad
 
 
-class EngineChecks:
+class EngineChecks(Closing):
     """Checks of engines in processes of their own, over one folder.
 
     Args:
@@ -105,12 +105,8 @@ class EngineChecks:
         self._seconds = (time.perf_counter() - start) / 2
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Remove its folder."""
         self._folder.cleanup()
 
     def kills(self, number: int) -> None:

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Timer
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
+from benchmarks.closing import Closing
 from firstword.bench.cases import Case
 
 TIMEOUT_SECONDS = 1200
@@ -82,7 +82,7 @@ class Job:
         return (str(self.model), *sizes, str(self.text or "-"))
 
 
-class Session:
+class Session(Closing):
     """A driver's process.
 
     Args:
@@ -153,17 +153,6 @@ class Session:
                 except OSError:
                     pass  # what was left to write has no reader
         self._log.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _answer(self, word: str) -> str:
         """What follows `word` on the line that begins with it."""

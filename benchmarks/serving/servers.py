@@ -14,9 +14,9 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Protocol, Self
+from typing import IO, Protocol
 
+from benchmarks.closing import Closing
 from benchmarks.endurance.processes import children
 from benchmarks.peers.llama_cpp import LlamaCpp
 from benchmarks.peers.session import EngineFailedError
@@ -139,7 +139,7 @@ class LlamaServer:
         ]  # fmt: skip
 
 
-class RunningServer:
+class RunningServer(Closing):
     """A server's process, ready for requests; an idle one uses no processor.
 
     Args:
@@ -206,17 +206,6 @@ class RunningServer:
             self._process.kill()
             self._process.wait()
         self._log.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _said(self) -> str:
         """The end of what the process wrote."""
