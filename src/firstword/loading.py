@@ -38,7 +38,7 @@ from firstword.trace import events
 from firstword.trace.recorder import Recorder
 from firstword.weights.catalogue import DEFAULT_MODEL, resolve
 from firstword.weights.checkpoint import Checkpoint, open_checkpoint
-from firstword.weights.store import default_home
+from firstword.weights.store import kv_home
 
 
 @dataclass(frozen=True)
@@ -261,14 +261,10 @@ def _disk_bytes(config: EngineConfig) -> int:
     if not (config.enable_kv_cache and config.enable_prefix_caching):
         return 0
     try:
-        home = _kv_home()
+        home = kv_home()
     except ConfigError:  # there is none, and the panel cache has said so
         return 0
     return kv_disk_bytes(config.kv_disk_bytes, home)
-
-
-def _kv_home() -> Path:
-    return default_home() / "kv"
 
 
 def _open_tier(identity: StoreIdentity, pages: Pages, max_bytes: int) -> DiskTier | None:
@@ -276,7 +272,7 @@ def _open_tier(identity: StoreIdentity, pages: Pages, max_bytes: int) -> DiskTie
     if max_bytes == 0:
         return None
     sizes = PageSizes(identity.page_bytes, max(identity.page_bytes))
-    return DiskTier(DiskStore(_kv_home(), identity, max_bytes), pages, sizes)
+    return DiskTier(DiskStore(kv_home(), identity, max_bytes), pages, sizes)
 
 
 def _engine_model(file: ModelFile, bound: _Bound, identity: StoreIdentity) -> EngineModel:

@@ -56,17 +56,18 @@ def _show() -> None:
     from firstword.text.vocabulary_cache import VocabularyCache
     from firstword.weights.panel_cache import PanelCache
     from firstword.weights.progress import format_bytes
+    from firstword.weights.store import kv_home
 
     typer.echo(usage_line())
     typer.echo(PanelCache().folder)
     vocabularies = VocabularyCache()
     typer.echo(f"prepared vocabularies: {_counted(vocabularies.usage())}")
     typer.echo(vocabularies.folder)
-    stores = list_stores(_kv_folder())
+    stores = list_stores(kv_home())
     num_tokens = sum(store.num_tokens for store in stores)
     num_bytes = sum(store.num_bytes for store in stores)
     typer.echo(f"prompts: {num_tokens:,} tokens, {format_bytes(num_bytes)}")
-    typer.echo(_kv_folder())
+    typer.echo(kv_home())
     for store in stores:
         size = f"{store.num_tokens:,} tokens, {format_bytes(store.num_bytes)}"
         typer.echo(f"  {store.name} ({store.settings}): {size}")
@@ -92,8 +93,9 @@ def _clear(kinds: tuple[str, ...]) -> None:
 def _clear_prompts() -> None:
     from firstword.kvcache.disk.home import KVHome
     from firstword.weights.progress import format_bytes
+    from firstword.weights.store import kv_home
 
-    home = KVHome(_kv_folder())
+    home = KVHome(kv_home())
     typer.echo(f"removed prompts, {format_bytes(_removed(home.path, home.clear))}")
 
 
@@ -107,12 +109,6 @@ def _removed(folder: Path, clear: Callable[[], _Removed]) -> _Removed:
         raise ConfigError(
             f"cannot clear {folder} ({error}): it needs your write permission"
         ) from error
-
-
-def _kv_folder() -> Path:
-    from firstword.weights.store import default_home
-
-    return default_home() / "kv"
 
 
 def _counted(usage: Usage) -> str:

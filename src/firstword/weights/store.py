@@ -47,6 +47,11 @@ def default_home(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(home) / ".cache" / "firstword"
 
 
+def kv_home() -> Path:
+    """The folder of the KV blocks that are kept of prompts; errors as for `default_home`."""
+    return default_home() / "kv"
+
+
 @dataclass(frozen=True)
 class Artifact:
     """A file that is known to the byte before it is fetched.
