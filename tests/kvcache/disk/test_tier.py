@@ -130,6 +130,16 @@ def test_no_more_waits_to_be_written_than_the_queue_holds(
     tier.close()
 
 
+def test_no_page_is_copied_for_a_store_that_takes_no_blocks(tmp_path: Path) -> None:
+    pages = PageList()
+    tier = DiskTier(
+        store_of(tmp_path / "kv", max_bytes=1), pages, PageSizes(PAGE_BYTES, POOL_BYTES)
+    )
+    assert not tier.store.accepts_blocks
+    assert tier.save(NAMES[0], [len(pages.pages), len(pages.pages)])  # there are no such pages
+    tier.close()
+
+
 def test_loads_are_predicted_by_what_they_took(home: Path) -> None:
     tier = tier_of(home, PageList())
     before = tier.load_ms(1000)

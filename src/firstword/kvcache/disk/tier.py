@@ -108,6 +108,8 @@ class DiskTier:
 
     def save(self, name: BlockName, blocks: Sequence[int]) -> bool:
         """Copy a block to be written; False where too much waits."""
+        if not self.store.accepts_blocks:
+            return True  # it would be dropped: its pages need not be copied for that
         if not self._writer.has_room(sum(self._sizes.groups)):
             return False
         pages = tuple(
