@@ -186,6 +186,7 @@ class FakeTier:
         self.pending: list[tuple[int, tuple[BlockRead, ...]]] = []
         self.is_stuck = False
         self.num_pages_read = 0
+        self.touched: list[bytes] = []
         self._finished: list[FinishedLoad] = []
 
     def refresh(self) -> None:
@@ -194,8 +195,9 @@ class FakeTier:
     def holds(self, key: bytes, token_ids: tuple[int, ...]) -> bool:
         return key in self.kept and self.kept[key][0].token_ids == token_ids
 
-    def children(self, parent: bytes) -> list[tuple[int, ...]]:
-        return [name.token_ids for name, _ in self.kept.values() if name.parent == parent]
+    def children(self, parent: bytes, limit: int) -> list[tuple[int, ...]]:
+        every = [name.token_ids for name, _ in self.kept.values() if name.parent == parent]
+        return every[-limit:]
 
     def departure(self, key: bytes) -> Departure | None:
         return None
@@ -208,6 +210,9 @@ class FakeTier:
             return False
         self.kept[name.key] = (name, [self.runner.read_block(block) for block in blocks])
         return True
+
+    def touch(self, key: bytes) -> None:
+        self.touched.append(key)
 
     def load(self, number: int, reads: SequenceOf[BlockRead]) -> None:
         self.pending.append((number, tuple(reads)))

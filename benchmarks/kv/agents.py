@@ -14,7 +14,7 @@ from benchmarks.kv.homes import clean_home
 from benchmarks.kv.player import Played, Player
 from benchmarks.kv.results import Findings, Goal, Table
 from benchmarks.kv.sides import SETTINGS, Side, ours, theirs
-from benchmarks.kv.trace import Sizes, TraceMaker, Turn
+from benchmarks.kv.trace import Sizes, TraceMaker
 from benchmarks.peers.llama_cpp import LlamaCpp
 from benchmarks.peers.models import find
 
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", default="1b:q4_0", help="of the catalogue, a file, or 1b:q4_0 and so on")
     add("--turns", type=int, default=_SIZES.turns, help="the first so many of the trace")
     add("--seed", type=int, default=0, help="of the trace")
+    add("--system", type=int, default=_SIZES.system, help="tokens that all agents' prompts share")
     add("--memory", type=float, default=2.0, help="GiB that each server may take")
     add("--peers", default=_BEST, help=f"settings of llama-server, with ; or all: {list(SETTINGS)}")
     add("--no-peers", action="store_true", help="ours alone")
@@ -44,7 +45,8 @@ def measure(options: argparse.Namespace) -> Findings:
     """Play the trace on every side, one after the other."""
     model = find(options.model)
     words = Words.of(model)
-    turns = make_turns(words, options.turns, options.seed)
+    sizes = replace(_SIZES, turns=options.turns, system=options.system)
+    turns = list(TraceMaker(words.ids, sizes, options.seed, words.begin).turns())
     restarts = [int(turn) for turn in options.restarts.split(",") if turn]
     memory = round(options.memory * _GIB)
     played = []
@@ -59,13 +61,7 @@ def measure(options: argparse.Namespace) -> Findings:
             player = Player(side, model, options.threads, words, progress(options.quiet))
             played.append(asyncio.run(player.play(turns, restarts)))
             print(summary(played[-1]), file=sys.stderr, flush=True)
-    return findings(played, options.memory, restarts)
-
-
-def make_turns(words: Words, count: int, seed: int) -> Sequence[Turn]:
-    """The first turns of the trace of a seed."""
-    sizes = replace(_SIZES, turns=count)
-    return list(TraceMaker(words.ids, sizes, seed, words.begin).turns())
+    return findings(played, options.memory, restarts, sizes.system)
 
 
 def peers(options: argparse.Namespace) -> Sequence[str]:
@@ -96,7 +92,9 @@ def summary(played: Played) -> str:
     )
 
 
-def findings(played: Sequence[Played], memory: float, restarts: Sequence[int]) -> Findings:
+def findings(
+    played: Sequence[Played], memory: float, restarts: Sequence[int], system: int
+) -> Findings:
     """Goals and tables of what was played."""
     mine = next((p for p in played if p.name == "firstword"), None)
     others = [p for p in played if p is not mine]
@@ -109,11 +107,12 @@ def findings(played: Sequence[Played], memory: float, restarts: Sequence[int]) -
         Goal("llama-server's time over ours", ratio, _SPEED_UP, at_least=True),
         Goal("turns whose sources do not add up", wrong, 0),
     ]
-    title = f"{len(played[0].records)} turns of three agents, {memory:g} GiB"
+    title = f"{len(played[0].records)} turns of three agents, {system:,} tokens shared, "
+    title += f"{memory:g} GiB"
     if restarts:
         title += f", restarts before turns {', '.join(map(str, restarts))}"
     tables = [_sides(played), _kinds(played)]
-    details = {"memory_gib": memory, "restarts": list(restarts)}
+    details = {"memory_gib": memory, "restarts": list(restarts), "system": system}
     sides = [p.to_dict() for p in played]
     return Findings("agents", title, goals, tables, {**details, "sides": sides})
 

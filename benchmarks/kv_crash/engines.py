@@ -19,6 +19,7 @@ from typing import Self
 from benchmarks.closing import Closing
 from benchmarks.endurance.report import Report
 from benchmarks.kv_crash.process import ended, forked
+from benchmarks.kv_crash.tally import Tally
 
 _SYSTEM = (
     "You are the keeper of a lighthouse on a small island. You write down the weather, the ships "
@@ -47,30 +48,6 @@ class Answer:
     index: int
     token_ids: tuple[int, ...]
     num_disk: int
-
-
-@dataclass
-class _Tally:
-    """Findings of one check, added up."""
-
-    num_answers: int = 0
-    num_disk: int = 0
-    num_wrong: int = 0
-    num_failed: int = 0
-    num_beyond_cap: int = 0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.num_answers} answers with {self.num_disk:,} tokens from the disk, "
-            f"{self.num_wrong} wrong, {self.num_failed} processes failed, "
-            f"{self.num_beyond_cap} times beyond the cap"
-        )
-
-    @property
-    def is_good(self) -> bool:
-        """Whether there were answers, all of them right."""
-        bad = self.num_wrong or self.num_failed or self.num_beyond_cap
-        return self.num_answers > 0 and not bad
 
 
 class EngineChecks(Closing):
@@ -111,7 +88,7 @@ class EngineChecks(Closing):
 
     def kills(self, number: int) -> None:
         """Kill processes at random times of their lives; each finds what the last ones left."""
-        tally = _Tally()
+        tally = Tally()
         for _ in range(number):
             order = self._random.sample(range(_NUM_PROMPTS), _NUM_PROMPTS)
             limit = self._random.random() * self._seconds
@@ -121,7 +98,7 @@ class EngineChecks(Closing):
 
     def damage(self, number: int) -> None:
         """Flip a bit or cut a file off between one process and the next."""
-        tally = _Tally()
+        tally = Tally()
         for _ in range(number):
             order = self._random.sample(range(_NUM_PROMPTS), 2)
             self._harm()
@@ -132,7 +109,7 @@ class EngineChecks(Closing):
         """Two processes answer the same prompts at the same time."""
         from firstword.kvcache.disk.home import KVHome
 
-        tally = _Tally()
+        tally = Tally()
         for _ in range(rounds):
             KVHome(self._home / "kv").clear()
             started = [self._start(range(_NUM_PROMPTS), _MAX_BYTES) for _ in range(2)]
@@ -140,13 +117,11 @@ class EngineChecks(Closing):
                 self._count(tally, *_results(pid, pipe))
         self._report.check(tally.is_good, f"engines: {rounds} times two at once: {tally}")
 
-    def _count(self, tally: _Tally, status: int, answers: list[Answer]) -> None:
-        tally.num_answers += len(answers)
-        tally.num_disk += sum(answer.num_disk for answer in answers)
-        tally.num_wrong += sum(self._expected[a.index] != a.token_ids for a in answers)
+    def _count(self, tally: Tally, status: int, answers: list[Answer]) -> None:
+        for answer in answers:
+            tally.answer(self._expected[answer.index] == answer.token_ids, answer.num_disk)
         tally.num_failed += status not in (0, -9)
-        files = (self._home / "kv").rglob("*")
-        tally.num_beyond_cap += sum(f.stat().st_size for f in files if f.is_file()) > _MAX_BYTES
+        tally.look_at(self._home / "kv", _MAX_BYTES)
 
     def _run(
         self, order: range | list[int], max_bytes: int, limit: float | None = None

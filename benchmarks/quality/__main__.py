@@ -125,6 +125,7 @@ def run_kv(name: str, options: argparse.Namespace) -> dict[str, Summary]:
     summaries: dict[str, Summary] = {
         numerics: kv.measure(path, numerics, texts) for numerics in kv.BACKENDS
     }
+    control = kv.measure_control(path, texts)
     about = {
         "model": name,
         "file": path.name,
@@ -132,10 +133,11 @@ def run_kv(name: str, options: argparse.Namespace) -> dict[str, Summary]:
         "text_sha256": sha256(np.array(texts, np.int32).tobytes()).hexdigest(),
         "machine": asdict(fingerprint()),
         "q8 against float16": {name: asdict(summary) for name, summary in summaries.items()},
+        "control, native": asdict(control),
     }
     file = options.out / f"{datetime.now(UTC):%Y-%m-%d}-quality-kv-{path.stem}.json"
     file.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    return summaries
+    return {**summaries, "control": control}
 
 
 def main(arguments: Sequence[str]) -> int:

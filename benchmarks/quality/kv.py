@@ -3,14 +3,17 @@
 Twice: with float32 activations (numerics="blas"), where nothing else differs, and in the compiled
 backend. There activations have 8 bits as well, and any change of a value's last bits, such as q8's
 of everything after the first layer, rounds other ones of them otherwise: most of that divergence is
-theirs. Not here: what 8-bit activations cost (measure).
+theirs. The control says how much: float16 twice, with a change of the weights that is nothing but
+such a change of last bits. Not here: what 8-bit activations cost (measure).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from benchmarks.quality.control import write_control
 from benchmarks.quality.divergence import Predictions, Summary, compare, summarize
 from benchmarks.quality.texts import scored
 from firstword.engine.binding import Numerics
@@ -24,14 +27,24 @@ MAX_MEAN_KL = 0.003
 
 def measure(path: Path, numerics: Numerics, windows: Sequence[Sequence[int]]) -> Summary:
     """Predictions of q8 against those of float16, over all windows."""
-    half, q8 = (Model(path, numerics, kv_dtype) for kv_dtype in ("float16", "q8"))
-    return summarize(Predictions.join([_compare(half, q8, window) for window in windows]))
+    return _compare(Model(path, numerics), Model(path, numerics, "q8"), windows)
 
 
-def _compare(half: Model, q8: Model, window: Sequence[int]) -> Predictions:
+def measure_control(path: Path, windows: Sequence[Sequence[int]]) -> Summary:
+    """Predictions of the compiled backend against its own after a change of next to nothing."""
+    with TemporaryDirectory() as folder:
+        changed = Model(write_control(path, Path(folder)), "native")
+        return _compare(Model(path, "native"), changed, windows)
+
+
+def _compare(model: Model, other: Model, windows: Sequence[Sequence[int]]) -> Summary:
+    return summarize(Predictions.join([_of_window(model, other, window) for window in windows]))
+
+
+def _of_window(model: Model, changed: Model, window: Sequence[int]) -> Predictions:
     parts, start = [], 0
     for reference, other in zip(
-        chunks_of_logits(half, window), chunks_of_logits(q8, window), strict=True
+        chunks_of_logits(model, window), chunks_of_logits(changed, window), strict=True
     ):
         actual = scored(window)[start : start + len(reference)]
         parts.append(compare(reference[: len(actual)], other[: len(actual)], actual))

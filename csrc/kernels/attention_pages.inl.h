@@ -22,12 +22,9 @@ struct F16Pages {
   static void weigh(const Tile&, Group, const Page<Value>&) {}
 };
 
-#ifndef QA
-#define QA 4
-#endif
 struct Q8Pages {
   using Value = int8_t;
-  static constexpr int64_t kAhead = QA;
+  static constexpr int64_t kAhead = 4;
 
   static int8_t* packed(const Tile& tile, Group group) {
     return reinterpret_cast<int8_t*>(tile.q + group.first * tile.args.head_dim);

@@ -58,9 +58,22 @@ def test_the_largest_models_fit_80_columns() -> None:
 
 
 def test_a_length_without_plan_is_a_usage_error(terminal: Terminal, chat_model: str) -> None:
-    end = terminal.run("inspect", chat_model, "--tokens", "40")
-    assert end.status == 2
-    assert "--plan" in end.stderr
+    for option in (("--tokens", "40"), ("--kv-type", "q8")):
+        end = terminal.run("inspect", chat_model, *option)
+        assert end.status == 2
+        assert "--plan" in end.stderr and option[0] in end.stderr
+
+
+def test_keys_and_values_are_counted_in_the_type_that_is_asked_for(
+    terminal: Terminal, chat_model: str
+) -> None:
+    def kv_bytes(*options: str) -> int:
+        plan = json.loads(terminal.run("inspect", chat_model, "--plan", "--json", *options).stdout)
+        total = plan["totals"][0]
+        return int(total["kv_bytes_read"]) + int(total["kv_bytes_written"])
+
+    assert 2 * kv_bytes("--kv-type", "q8") > kv_bytes() > kv_bytes("--kv-type", "q8")
+    assert terminal.run("inspect", chat_model, "--plan", "--kv-type", "q9").status == 2
 
 
 def test_without_compiled_kernels_there_is_no_plan(

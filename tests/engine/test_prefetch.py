@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from firstword.engine.request import Request
 from firstword.engine.step import StepTime
+from firstword.kvcache.loads import LoadPlan, Loads
 from firstword.kvcache.sources import PromptSources
 from firstword.kvcache.spec import KVCacheSpec
 from tests.fakes import Driver, full_group, sliding_group
@@ -117,3 +122,23 @@ def test_the_pool_keeps_room_for_the_first_chunk() -> None:
         driver.check_outputs(request)
         assert sources(request).disk >= 16
         assert driver.runner.num_positions + sources(request).num_cached == 27
+
+
+def test_a_second_plan_is_made_only_where_the_first_takes_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[LoadPlan | None] = []
+    plan = Loads.plan
+
+    def counted(self: Loads, *arguments: Any) -> LoadPlan | None:
+        found.append(plan(self, *arguments))
+        return found[-1]
+
+    monkeypatch.setattr(Loads, "plan", counted)
+    least = KVCacheSpec((full_group(0), sliding_group(1, 6)), 4).blocks_per_sequence(28, 16)
+    for num_blocks, count in ((64, 1), (least, 2)):
+        found.clear()
+        driver = driver_after(PROMPT, num_blocks=num_blocks)
+        driver.scheduler.add(Request("it", (*PROMPT, 5, 6, 7), 1))
+        assert driver.scheduler.schedule() is None
+        assert len(found) == count

@@ -37,8 +37,8 @@ class FakeStore:
     def holds(self, key: bytes, token_ids: tuple[int, ...]) -> bool:
         return self.kept.get(key) == token_ids
 
-    def children(self, parent: bytes) -> Iterable[tuple[int, ...]]:
-        return self.parents.get(parent, ())
+    def children(self, parent: bytes, limit: int) -> Iterable[tuple[int, ...]]:
+        return self.parents.get(parent, [])[-limit:]
 
     def departure(self, key: bytes) -> Departure | None:
         return self.departed.get(key)

@@ -50,14 +50,14 @@ def test_blocks_wait_while_the_tier_has_no_room() -> None:
 
 
 def test_what_the_tier_has_is_not_offered_again() -> None:
-    write_behind, pool, _ = setting()
+    write_behind, pool, tier = setting()
     name = cached(pool, 1)
     write_behind.offer(name)
     write_behind.offer(name)
-    assert len(write_behind) == 1
+    assert len(write_behind) == 1 and tier.touched == []
     write_behind.pump()
     write_behind.offer(name)
-    assert len(write_behind) == 0
+    assert len(write_behind) == 0 and tier.touched == [name.key]  # it was used again
 
 
 def test_a_block_that_was_evicted_in_any_group_is_left_out() -> None:

@@ -114,6 +114,7 @@ class FakeAsyncLLM:
         self.aborted: list[str] = []
         self.variables: dict[str, object] = {}
         self.num_steps = 0
+        self.kv_dtype = "float16"
 
     @property
     def template(self) -> ChatTemplate | None:
@@ -127,6 +128,7 @@ class FakeAsyncLLM:
             block_size=32,
             num_blocks=100,
             kv_bytes_per_token=10,
+            kv_dtype=self.kv_dtype,
             kv_pool_bytes=32_000,
             weight_bytes=1_000_000,
             backend="fake (isa)",

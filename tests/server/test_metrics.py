@@ -4,6 +4,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from firstword.engine.stats import EngineStats
+from firstword.kvcache.kv_types import MEAN_KL_Q8
 from firstword.kvcache.sources import CacheMiss, PromptSources
 from firstword.server.app import create_app
 from tests.server.fake_llm import Script
@@ -117,6 +118,20 @@ def test_the_engine_tells_its_own() -> None:
     assert of_model(samples, "num_steps_total") == 7
     assert of_model(samples, "engine_restarts_total") == 1
     assert ("process_resident_memory_bytes", ()) in samples
+
+
+def test_the_type_of_keys_and_values_is_told_with_what_it_costs() -> None:
+    llm = OperatedFake()
+    samples = read(scrape(llm, 0)[0])
+    kept = {"cache_dtype": "float16", "block_size": "32"}
+    assert of_model(samples, "cache_config_info", **kept) == 1
+    assert of_model(samples, "kv_cache_bytes_per_token") == 10
+    assert not [name for name, _ in samples if name.startswith("firstword:kv_cache_mean_kl")]
+    llm.kv_dtype = "q8"
+    samples = read(scrape(llm, 0)[0])
+    assert of_model(samples, "cache_config_info", **{**kept, "cache_dtype": "q8"}) == 1
+    for model, kl in MEAN_KL_Q8.items():
+        assert of_model(samples, "kv_cache_mean_kl_nats", measured_on=model) == kl
 
 
 def test_open_metrics_is_spoken_too() -> None:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from firstword.cli import options
+
 if TYPE_CHECKING:
     from firstword.quant import RawTensor
     from firstword.weights.gguf import GGUFFile
@@ -38,20 +40,26 @@ def inspect(
     tokens: Annotated[
         int | None, typer.Option(help="With --plan: count a prompt of so many tokens too.")
     ] = None,
+    kv_type: Annotated[
+        str | None,
+        typer.Option(help="With --plan: how keys and values are kept, f16 or q8.", metavar="TYPE"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what a model file says about itself, without loading it."""
     from firstword.weights.catalogue import resolve
     from firstword.weights.gguf import GGUFFile
 
-    if tokens is not None and not plan:
-        raise typer.BadParameter("--tokens is for --plan")
+    for option, value in (("--tokens", tokens), ("--kv-type", kv_type)):
+        if value is not None and not plan:
+            raise typer.BadParameter(f"{option} is for --plan")
     with GGUFFile.open(resolve(model)) as file:
         if plan:
             from firstword.cli.inspect_plan import print_plan
             from firstword.weights.checkpoint import Checkpoint
 
-            print_plan(Checkpoint(file), model, tokens, as_json)
+            dtype = options.checked_kv_type(kv_type or "f16")
+            print_plan(Checkpoint(file), model, tokens, dtype, as_json)
             return
         if as_json:
             print(json.dumps(_as_json(file, tensors, metadata), indent=2))

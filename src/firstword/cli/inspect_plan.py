@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from firstword.config import KVDtype
     from firstword.ops.cost import Cost
     from firstword.plan.listing import Block, Listing, OpLine
     from firstword.weights.checkpoint import Checkpoint
@@ -21,13 +22,16 @@ _LEGEND = (
 _KERNEL_WIDTH, _SHAPE_WIDTH, _NUMBER_WIDTH = 13, 28, 9
 
 
-def print_plan(checkpoint: Checkpoint, name: str, num_tokens: int | None, as_json: bool) -> None:
+def print_plan(
+    checkpoint: Checkpoint, name: str, num_tokens: int | None, kv_dtype: KVDtype, as_json: bool
+) -> None:
     """Print the plan of an open model file.
 
     Args:
         checkpoint: the file; only its headers are read.
         name: what the user called it.
         num_tokens: length of a prompt to count as well, or None.
+        kv_dtype: type of keys and values.
         as_json: as JSON instead of text.
 
     Raises:
@@ -46,7 +50,7 @@ def print_plan(checkpoint: Checkpoint, name: str, num_tokens: int | None, as_jso
     from firstword.ops.native import NativeOps
     from firstword.plan.listing import list_plan
 
-    listing = list_plan(checkpoint, num_tokens)
+    listing = list_plan(checkpoint, num_tokens, kv_dtype)
     isa = NativeOps().isa
     if as_json:
         print(json.dumps({"model": name, "isa": isa, **listing.to_dict()}, indent=2))

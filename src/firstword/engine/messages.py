@@ -64,6 +64,7 @@ class EngineInfo:
         block_size: tokens of a KV block.
         num_blocks: KV blocks in the pool.
         kv_bytes_per_token: K/V bytes of one token over all layers.
+        kv_dtype: how keys and values are kept: float16, q8.
         kv_pool_bytes: bytes of the pool.
         weight_bytes: bytes of the weights in the file.
         backend: name of the ops backend.
@@ -78,6 +79,7 @@ class EngineInfo:
     block_size: int
     num_blocks: int
     kv_bytes_per_token: int
+    kv_dtype: str
     kv_pool_bytes: int
     weight_bytes: int
     backend: str

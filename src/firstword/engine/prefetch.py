@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from firstword.engine.line import WaitingLine
 from firstword.engine.request import Sequence
 from firstword.engine.step import StepTime
+from firstword.kvcache.exchange import Exchange
+from firstword.kvcache.loads import LoadPlan
 from firstword.kvcache.manager import KVCacheManager
 from firstword.kvcache.prefix_cache import PrefixHit
 
@@ -45,10 +47,7 @@ class Prefetch:
         exchange = self.manager.exchange
         if exchange is None:
             return False
-        plan = exchange.plan_load(sequence, hit, self._num_spare(1, num_running))
-        if plan is not None:  # its first chunk needs blocks as well
-            num_rest = min(sequence.num_tokens - plan.num_tokens, self.max_num_tokens)
-            plan = exchange.plan_load(sequence, hit, self._num_spare(num_rest, num_running))
+        plan = self._plan(exchange, sequence, hit, num_running)
         if plan is None:
             return False
         computing = step_time.predict(plan.num_tokens - plan.start, plan.start)
@@ -57,6 +56,19 @@ class Prefetch:
         exchange.begin_load(sequence, plan)
         self.line.await_load(sequence, plan.start)
         return True
+
+    def _plan(
+        self, exchange: Exchange, sequence: Sequence, hit: PrefixHit, num_running: int
+    ) -> LoadPlan | None:
+        """Plan a load that leaves room for the first chunk after it."""
+        plan = exchange.plan_load(sequence, hit, self._num_spare(1, num_running))
+        if plan is None:
+            return None
+        num_rest = min(sequence.num_tokens - plan.num_tokens, self.max_num_tokens)
+        num_spare = self._num_spare(num_rest, num_running)
+        if plan.num_taken + num_spare <= self.manager.num_free_blocks:
+            return plan
+        return exchange.plan_load(sequence, hit, num_spare)
 
     def _num_spare(self, num_tokens: int, num_running: int) -> int:
         """Blocks to leave alone: for the next `num_tokens` of the sequence, and for who runs."""

@@ -38,6 +38,19 @@ def block_key(parent: bytes, token_ids: Sequence[int]) -> bytes:
     return blake2b(parent + packed, digest_size=16).digest()
 
 
+def root_key(extra_key: bytes, salt: str = "") -> bytes:
+    """Name what comes before a sequence's first block.
+
+    Args:
+        extra_key: whatever determines keys and values besides tokens: model fingerprint, adapter.
+        salt: of those who share blocks; any text that a client sends.
+
+    Returns:
+        16 bytes, as of `block_key`.
+    """
+    return block_key(block_key(extra_key, ()) + salt.encode("utf-8", "surrogatepass"), ())
+
+
 def common_prefix_length(a: tuple[int, ...], b: tuple[int, ...]) -> int:
     """Number of leading tokens that `a` and `b` share."""
     length = min(len(a), len(b))

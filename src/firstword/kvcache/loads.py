@@ -21,6 +21,16 @@ from firstword.kvcache.tier import BlockName, BlockRead, BlockTier
 MAX_TRIES = 2
 """Loads for one wait of a sequence: what fails twice is computed."""
 
+_MAX_TAILS = 256
+"""Kept blocks that a prompt's next tokens are compared with: half a millisecond."""
+
+Missing = tuple[tuple[BlockName, tuple[int, ...]], ...]
+"""Blocks to read, each with the KV groups in which it is wanted."""
+
+
+def _num_pages(missing: Missing) -> int:
+    return sum(len(groups) for _, groups in missing)
+
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
@@ -31,19 +41,21 @@ class LoadPlan:
         num_tokens: tokens of the prefix that would be there after it.
         missing: blocks to read, and the KV groups in which the pool lacks them.
         present: blocks of the pool that belong to the prefix.
+        num_taken: free blocks of the pool that it fills, or holds meanwhile.
         chain: keys of all its full blocks from `start` on.
     """
 
     start: int
     num_tokens: int
-    missing: tuple[tuple[BlockName, tuple[int, ...]], ...]
+    missing: Missing
     present: tuple[int, ...]
+    num_taken: int
     chain: tuple[bytes, ...]
 
     @property
     def num_pages(self) -> int:
         """Blocks of the pool that it fills."""
-        return sum(len(groups) for _, groups in self.missing)
+        return _num_pages(self.missing)
 
 
 @dataclass(eq=False)
@@ -123,8 +135,10 @@ class Loads:
         missing, present = self._sort_out(names, num_tokens)
         first = hit.num_tokens // self._spec.block_size
         chain = tuple(name.key for name in names[first:num_blocks])
-        plan = LoadPlan(hit.num_tokens, num_tokens, missing, present, chain)
-        return plan if plan.num_pages + self._num_free_of(present) <= num_free else None
+        num_taken = _num_pages(missing) + self._num_free_of(present)
+        if num_taken > num_free:
+            return None
+        return LoadPlan(hit.num_tokens, num_tokens, missing, present, num_taken, chain)
 
     def _most_blocks(self, hit: PrefixHit, num_free: int) -> int:
         """Blocks of a prefix that would fit: full groups grow with it, windows do not."""
@@ -180,7 +194,7 @@ class Loads:
         parent = self._cache.key(sequence, num_blocks - 1)
         best: tuple[int, ...] = ()
         num_shared = 0
-        for token_ids in self._tier.children(parent):
+        for token_ids in self._tier.children(parent, _MAX_TAILS):
             length = common_prefix_length(token_ids, wanted)
             if length > num_shared:
                 best, num_shared = token_ids, length
@@ -192,9 +206,7 @@ class Loads:
             return None, in_pool
         return BlockName.of(parent, best), num_shared
 
-    def _sort_out(
-        self, names: list[BlockName], num_tokens: int
-    ) -> tuple[tuple[tuple[BlockName, tuple[int, ...]], ...], tuple[int, ...]]:
+    def _sort_out(self, names: list[BlockName], num_tokens: int) -> tuple[Missing, tuple[int, ...]]:
         """Which blocks have to be read in which groups, and which the pool has."""
         size = self._spec.block_size
         first_needed = [g.first_needed(num_tokens) // size for g in self._spec.groups]

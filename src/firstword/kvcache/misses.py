@@ -147,7 +147,7 @@ class MissFinder:
         """Texts of the cached blocks that follow on `parent`."""
         group = next(iter(self._full + self._sliding), None)
         cached = () if group is None else self._pool.children(group, parent)
-        kept = () if self.below is None else self.below.children(parent)
+        kept = () if self.below is None else self.below.children(parent, _MAX_COMPARED)
         return islice(chain(cached, kept), _MAX_COMPARED)
 
     def _unfinished(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from firstword.kvcache.block_pool import NO_BLOCK, BlockContent, BlockPool, block_key
+from firstword.kvcache.block_pool import NO_BLOCK, BlockContent, BlockPool, block_key, root_key
 from firstword.kvcache.spec import KVCacheSpec
 from firstword.kvcache.tier import BlockName
 
@@ -65,7 +65,7 @@ class PrefixCache:
         self._groups = spec.groups
         self._block_size = spec.block_size
         self._pool = pool
-        self._model_key = block_key(extra_key, ())
+        self._extra_key = extra_key
 
     def match(self, sequence: TokenSequence) -> PrefixHit:
         """Find the longest cached prefix of a sequence; nothing changes.
@@ -161,8 +161,7 @@ class PrefixCache:
         """Key of the full block `index` of a sequence; of the root for -1."""
         keys = sequence.block_keys
         if not keys:
-            salt = sequence.salt.encode("utf-8", "surrogatepass")  # whatever a client sends
-            keys.append(block_key(self._model_key + salt, ()))
+            keys.append(root_key(self._extra_key, sequence.salt))
         while len(keys) < index + 2:
             keys.append(block_key(keys[-1], self._block_tokens(sequence, len(keys) - 1)))
         return keys[index + 1]

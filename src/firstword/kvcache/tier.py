@@ -23,14 +23,17 @@ class BlockIndex(Protocol):
     def holds(self, key: bytes, token_ids: tuple[int, ...]) -> bool:
         """Whether the block of that key, with these tokens, is kept."""
 
-    def children(self, parent: bytes) -> Iterable[tuple[int, ...]]:
-        """Tokens of the kept blocks that follow on the block `parent`."""
+    def children(self, parent: bytes, limit: int) -> Iterable[tuple[int, ...]]:
+        """Tokens of the kept blocks that follow on the block `parent`: the newest `limit`."""
 
     def departure(self, key: bytes) -> Departure | None:
         """Why a block that was kept once is not any more; None where nothing is known of it."""
 
     def known_elsewhere(self, token_ids: tuple[int, ...]) -> bool:
-        """Whether a text beginning with this block is kept for another model or other settings."""
+        """Whether a text beginning with this block is kept for another model or other settings.
+
+        Text under a salt is not told of.
+        """
 
 
 class BlockName(NamedTuple):
@@ -97,6 +100,9 @@ class BlockTier(BlockIndex, Protocol):
         Returns:
             False where too much waits to be written: try again later.
         """
+
+    def touch(self, key: bytes) -> None:
+        """Say that a kept block was used, though not read from here: it stays longer."""
 
     def load(self, number: int, reads: Sequence[BlockRead]) -> None:
         """Begin to read blocks into the pool, in their order, up to the first that fails."""

@@ -31,8 +31,10 @@ class WriteBehind:
         return len(self._waiting)
 
     def offer(self, name: BlockName) -> None:
-        """Let a full block that is cached in the pool be kept; nothing happens if it is."""
-        if not self._tier.holds(name.key, name.token_ids):
+        """Let a full block that is cached in the pool be kept; if it is, it was used again."""
+        if self._tier.holds(name.key, name.token_ids):
+            self._tier.touch(name.key)
+        else:
             self._waiting[name.key] = name
 
     def pump(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from firstword.config import KVDtype
 from firstword.errors import ConfigError
 from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops import record
@@ -92,12 +93,17 @@ class Listing:
         return {**asdict(self), "num_stages": self.num_stages}
 
 
-def list_plan(checkpoint: Checkpoint | ShapeCheckpoint, num_tokens: int | None = None) -> Listing:
+def list_plan(
+    checkpoint: Checkpoint | ShapeCheckpoint,
+    num_tokens: int | None = None,
+    kv_dtype: KVDtype = "float16",
+) -> Listing:
     """The plan of a model, with the cost of its first decode step and of a prompt.
 
     Args:
         checkpoint: headers, or a config's shapes.
         num_tokens: length of the prompt, 1 to the model's context; None to leave it out.
+        kv_dtype: type of keys and values.
 
     Raises:
         ConfigError: num_tokens is out of range.
@@ -106,7 +112,7 @@ def list_plan(checkpoint: Checkpoint | ShapeCheckpoint, num_tokens: int | None =
     longest = checkpoint.config.max_position_embeddings
     if num_tokens is not None and not 1 <= num_tokens <= longest:
         raise ConfigError(f"tokens is {num_tokens}: the model takes 1 to {longest}")
-    spec, ops = model_kv_spec(checkpoint.config), HeaderOps()
+    spec, ops = model_kv_spec(checkpoint.config, kv_dtype), HeaderOps()
     num_groups = len(spec.groups)
     plan = ops.plan(build_model(checkpoint, ops, spec), num_groups)
     steps = {"1 token after 0": StepRows.of_sequence(0, 1, num_groups)}

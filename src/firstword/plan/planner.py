@@ -9,7 +9,7 @@ from typing import Any
 
 from firstword.config import ModelConfig
 from firstword.errors import CheckpointError, ConfigError
-from firstword.kvcache.kv_types import MEAN_KL_Q8
+from firstword.kvcache.kv_types import mean_kl
 from firstword.kvcache.spec import DTYPE_BYTES, SCALE_BYTES, KVCacheSpec, kv_bytes
 from firstword.models.registry import build_model, model_kv_spec
 from firstword.ops.cost import CostOps
@@ -152,7 +152,7 @@ def _plan(config: ModelConfig, spec: KVCacheSpec, ops: CostOps, what: tuple[str,
         kv_value_bytes=DTYPE_BYTES[dtype],
         kv_scale_bytes=SCALE_BYTES.get(dtype, 0),
         kv_bytes_per_token_float16=kv_bytes(model_kv_spec(config), 1),
-        kv_mean_kl=MEAN_KL_Q8 if dtype == "q8" else {},
+        kv_mean_kl=mean_kl(dtype),
         kv_bytes_per_token=per_token,
         kv_bytes_one_user=kv_bytes(spec, context),
         kv_bytes_all_users=users * kv_bytes(spec, context),

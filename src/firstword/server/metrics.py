@@ -21,6 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from firstword.kvcache.kv_types import mean_kl
 from firstword.server.log import RequestRecord
 from firstword.server.observed import ObservedLLM
 from firstword.trace.metrics import Histogram, ServingMetrics
@@ -149,6 +150,7 @@ class ServerCollector(Collector):
         yield _gauge("num_requests_running", "Requests in the steps.", name, stats.num_running)
         yield _gauge("num_requests_waiting", "Requests in the queue.", name, stats.num_waiting)
         yield _gauge("kv_cache_usage_perc", "Share of the KV blocks in use: 1 is all.", name, used)
+        yield from self._kv_type()
         counters = {
             "prefix_cache_queries": (stats.num_prompt_tokens, "Tokens looked up in memory."),
             "prefix_cache_hits": (local, "Tokens found there."),
@@ -163,6 +165,31 @@ class ServerCollector(Collector):
         }
         for metric, (value, text) in counters.items():
             yield _counter(metric, text, name, value)
+
+    def _kv_type(self) -> Iterator[Metric]:
+        """How keys and values are kept, and what that takes and costs."""
+        info, name = self._llm.info, self._llm.name
+        settings = {
+            "model_name": name,
+            "cache_dtype": info.kv_dtype,
+            "block_size": str(info.block_size),
+        }
+        config = GaugeMetricFamily(
+            PREFIX + "cache_config_info", "How keys and values are kept: always 1.", labels=settings
+        )
+        config.add_metric([*settings.values()], 1)
+        yield config
+        words = "Bytes of the keys and values of one token, over all layers."
+        yield _gauge("kv_cache_bytes_per_token", words, name, info.kv_bytes_per_token)
+        divergence = GaugeMetricFamily(
+            PREFIX + "kv_cache_mean_kl_nats",
+            "Mean KL divergence of next-token predictions from those with float16 keys and values, "
+            "measured once on other models.",
+            labels=["model_name", "measured_on"],
+        )
+        for measured_on, kl in mean_kl(info.kv_dtype).items():
+            divergence.add_metric([name, measured_on], kl)
+        yield divergence
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

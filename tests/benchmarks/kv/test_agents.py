@@ -27,7 +27,7 @@ def played(name: str, computed: int, seconds: float, adds_up: bool) -> Played:
 def test_ours_is_set_against_the_fastest_of_the_others() -> None:
     mine = played("firstword", 10, 1.0, adds_up=True)
     others = [played("llama.cpp, a", 20, 3.0, False), played("llama.cpp, b", 15, 2.5, False)]
-    found = findings([mine, *others], 2.0, [100])
+    found = findings([mine, *others], 2.0, [100], 2500)
     assert [goal.value for goal in found.goals] == [0.0, 2.5, 0] and found.is_met
     page = found.page("today")
     assert "restarts before turns 100" in page
@@ -36,7 +36,7 @@ def test_ours_is_set_against_the_fastest_of_the_others() -> None:
 
 
 def test_sources_that_do_not_add_up_miss_the_goal() -> None:
-    found = findings([played("firstword", 11, 1.0, adds_up=False)], 2.0, [])
+    found = findings([played("firstword", 11, 1.0, adds_up=False)], 2.0, [], 2500)
     assert [goal.is_met for goal in found.goals] == [False, False, False]
     assert found.goals[1].value is None and found.goals[2].value == 3
 

@@ -36,6 +36,12 @@ def test_engines_survive_a_little_of_everything(model: str) -> None:
     assert [line.split()[0] for line in lines] == ["ok"] * 3
 
 
+def test_commands_survive_a_little_of_everything(model: str) -> None:
+    lines = run("commands", "--scale", "0.02", "--model", model)
+    assert [line.split()[0] for line in lines] == ["ok"] * 2
+    assert not any(" 0 answers" in line or " 0 tokens from the disk" in line for line in lines)
+
+
 @pytest.mark.deep
 def test_files_survive_everything() -> None:
     assert run("files")
@@ -44,3 +50,8 @@ def test_files_survive_everything() -> None:
 @pytest.mark.deep
 def test_engines_survive_everything(model: str) -> None:
     assert run("engines", "--model", model)
+
+
+@pytest.mark.deep
+def test_commands_survive_everything(model: str) -> None:
+    assert run("commands", "--model", model)

@@ -24,6 +24,13 @@ def test_8_bits_differ_from_float16_a_little(tmp_path: Path, numerics: Numerics)
     assert 0 < found.mean_kl < 0.01
 
 
+def test_the_control_differs_by_rounding_alone(tmp_path: Path) -> None:
+    path = write_tiny_llama(tmp_path / "m.gguf", dtype=GGMLType.Q8_0)
+    found = kv.measure_control(path, [WINDOW])
+    assert found.num_tokens == 299
+    assert 0 < found.mean_kl < 0.01
+
+
 @pytest.mark.parametrize("name", MEAN_KL_Q8)
 def test_what_people_are_told_is_what_was_measured(name: str) -> None:
     newest = sorted(command.RESULTS.glob(f"*-quality-kv-{RESULTS[name]}.json"))[-1]

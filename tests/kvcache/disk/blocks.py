@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import shake_128
 from itertools import count
 from pathlib import Path
 
-from firstword.kvcache.block_pool import block_key
+from firstword.kvcache.block_pool import block_key, root_key
 from firstword.kvcache.disk.record import RecordLayout, StoredBlock, StoreIdentity
 from firstword.kvcache.disk.store import DiskStore
 
@@ -16,7 +17,7 @@ PAGE_BYTES = (60, 40)
 LAYOUT = RecordLayout(PAGE_BYTES, BLOCK_SIZE)
 IDENTITY = StoreIdentity(b"a" * 16, "tiny", "float16, native", PAGE_BYTES, BLOCK_SIZE)
 OTHER = StoreIdentity(b"b" * 16, "tiny", "float32, native", PAGE_BYTES, BLOCK_SIZE)
-ROOT = block_key(b"root", ())
+ROOT = root_key(IDENTITY.fingerprint.encode())
 BOTH = (0, 1)
 
 
@@ -61,6 +62,15 @@ def kept(store: DiskStore, these: list[StoredBlock]) -> list[StoredBlock]:
 def files(home: Path, suffix: str) -> list[Path]:
     """Files of all stores below a home, the one used first, first."""
     return sorted(home.glob(f"*/*{suffix}"), key=lambda path: path.stat().st_mtime)
+
+
+def open_files() -> set[Path]:
+    """Paths that this process has open: no sockets, which other tests leave to be collected."""
+    found = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed since
+            found.add(link.readlink())
+    return {path for path in found if path.is_absolute()}
 
 
 def disk_bytes(home: Path) -> int:

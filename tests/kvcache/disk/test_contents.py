@@ -44,7 +44,7 @@ def test_growth_is_seen_where_the_folder_looks_the_same(tmp_path: Path) -> None:
     write(writer, 1, 4)
     contents.refresh()
     assert num_held(contents) == 4
-    assert contents.children(ROOT) == [BLOCKS[0].token_ids]
+    assert contents.children(ROOT, 9) == [BLOCKS[0].token_ids]
     writer.close()
 
 

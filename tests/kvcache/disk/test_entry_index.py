@@ -37,12 +37,13 @@ def test_children_are_told_by_their_tokens() -> None:
     other = next(chain(seed=7))
     index.extend("s", 0, entries(*BLOCKS))
     index.extend("t", 0, entries(other))
-    assert index.children(ROOT) == [BLOCKS[0].token_ids, other.token_ids]
+    assert index.children(ROOT, 9) == [BLOCKS[0].token_ids, other.token_ids]
+    assert index.children(ROOT, 1) == [other.token_ids]
     index.forget(BLOCKS[0].key)
-    assert index.children(ROOT) == [other.token_ids]
+    assert index.children(ROOT, 9) == [other.token_ids]
     index.forget(other.key)
     index.forget(other.key)
-    assert index.children(ROOT) == []
+    assert index.children(ROOT, 9) == []
 
 
 def test_what_was_taken_in_is_passed_over() -> None:
@@ -72,9 +73,9 @@ def test_of_two_copies_the_last_counts_and_is_dropped_with_its_segment() -> None
     index.extend("s", 0, entries(*BLOCKS))
     index.extend("t", 0, entries(replace(BLOCKS[0], pages=(b"x", b"y"))))
     assert index.place(BLOCKS[0].key) == Place("t", 0)
-    assert index.children(ROOT) == [BLOCKS[0].token_ids]
+    assert index.children(ROOT, 9) == [BLOCKS[0].token_ids]
     index.drop("s")
     assert index.place(BLOCKS[0].key) == Place("t", 0) and len(index) == 1
     index.drop("t")
     index.drop("t")
-    assert len(index) == 0 and index.children(ROOT) == [] and index.segments == []
+    assert len(index) == 0 and index.children(ROOT, 9) == [] and index.segments == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from firstword.kvcache.disk import tier as tier_module
 from firstword.kvcache.disk.tier import NOMINAL_BYTES_PER_SECOND, DiskTier, PageSizes
 from firstword.kvcache.tier import BlockName, BlockRead, FinishedLoad
-from tests.kvcache.disk.blocks import PAGE_BYTES, blocks, store_of
+from tests.kvcache.disk.blocks import PAGE_BYTES, blocks, files, store_of
 
 POOL_BYTES = 64  # more than either group uses
 BLOCKS = blocks(4)
@@ -80,7 +81,7 @@ def test_blocks_come_back_into_the_pages_that_were_named(home: Path) -> None:
     pages = PageList()
     tier = tier_of(home, pages)
     assert tier.holds(NAMES[0].key, NAMES[0].token_ids)
-    assert list(tier.children(NAMES[0].key)) == [NAMES[1].token_ids]
+    assert list(tier.children(NAMES[0].key, 9)) == [NAMES[1].token_ids]
     reads = [BlockRead(NAMES[0], ((0, 5), (1, 6))), BlockRead(NAMES[1], ((1, 9),))]
     assert load(tier, reads) == FinishedLoad(7, 2)
     assert pages.pages[5] == BLOCKS[0].pages[0].ljust(POOL_BYTES, b"\0")
@@ -88,6 +89,17 @@ def test_blocks_come_back_into_the_pages_that_were_named(home: Path) -> None:
     assert pages.pages[9] == BLOCKS[1].pages[1].ljust(POOL_BYTES, b"\0")
     assert {i for i, page in enumerate(pages.pages) if any(page)} == {5, 6, 9}
     assert tier.bytes_per_second != NOMINAL_BYTES_PER_SECOND
+    tier.close()
+
+
+def test_a_block_that_is_used_from_memory_stays_longer(home: Path) -> None:
+    tier = tier_of(home, PageList())
+    (entries,) = files(home, ".idx")
+    os.utime(entries, (0, 0))
+    tier.touch(b"unknown")
+    assert entries.stat().st_mtime == 0
+    tier.touch(NAMES[1].key)
+    assert entries.stat().st_mtime > 0
     tier.close()
 
 

@@ -61,10 +61,10 @@ class StoreContents:
         with self._index_lock:
             return self._index.place(key)
 
-    def children(self, parent: bytes) -> list[tuple[int, ...]]:
-        """Tokens of the blocks that follow on `parent`."""
+    def children(self, parent: bytes, limit: int) -> list[tuple[int, ...]]:
+        """Tokens of the blocks that follow on `parent`: of the newest `limit`."""
         with self._index_lock:
-            return self._index.children(parent)
+            return self._index.children(parent, limit)
 
     def departure(self, key: bytes) -> Departure | None:
         """Why a block is not there any more; None where nothing is known of it."""

@@ -103,9 +103,9 @@ class EntryIndex:
         entries = self._entries[place.segment]
         return Found(place, self._layout.digests(entries, place.position))
 
-    def children(self, parent: bytes) -> list[tuple[int, ...]]:
-        """Tokens of the blocks that follow on `parent`."""
-        keys = self._children.get(parent, ())
+    def children(self, parent: bytes, limit: int) -> list[tuple[int, ...]]:
+        """Tokens of the blocks that follow on `parent`: of the `limit` taken in last."""
+        keys = self._children.get(parent, [])[-limit:]
         return [unpack_tokens(self._tokens(self._places[key])) for key in keys]
 
     def forget(self, key: bytes) -> None:

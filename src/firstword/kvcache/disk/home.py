@@ -119,7 +119,7 @@ class KVHome:
         Raises:
             OSError: nothing can be written.
         """
-        folder = self.path / identity.digest.hex()
+        folder = self.path / identity.fingerprint
         folder.mkdir(mode=0o700, exist_ok=True)
         _write_about(folder, identity)
         writer = _adopt(folder, header) or SegmentWriter.create(folder, header)
@@ -269,7 +269,7 @@ def _write_about(folder: Path, identity: StoreIdentity) -> None:
     path = folder / ABOUT
     if path.exists():
         return
-    about = asdict(identity) | {"digest": identity.digest.hex()}
+    about = asdict(identity) | {"digest": identity.fingerprint}
     draft = folder / f"{ABOUT}.draft"
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(about, file, indent=1)

@@ -51,6 +51,11 @@ class StoreIdentity:
     page_bytes: tuple[int, ...]
     block_size: int
 
+    @property
+    def fingerprint(self) -> str:
+        """The digest in hexadecimal: it names the folder, and the roots of the blocks in it."""
+        return self.digest.hex()
+
 
 @dataclass(frozen=True)
 class RecordLayout:

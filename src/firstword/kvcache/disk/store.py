@@ -70,7 +70,7 @@ class DiskStore:
     def __init__(self, home: Path, identity: StoreIdentity, max_bytes: int) -> None:
         self.notice: str | None = None
         self._home = KVHome(home)
-        self._folder = home / identity.digest.hex()
+        self._folder = home / identity.fingerprint
         self._max_bytes = max_bytes
         self._layout = RecordLayout(identity.page_bytes, identity.block_size)
         self._contents = StoreContents(self._folder, self._layout)
@@ -98,9 +98,9 @@ class DiskStore:
         """Whether the block of that key, with these tokens, is kept."""
         return self._contents.holds(key, token_ids)
 
-    def children(self, parent: bytes) -> list[tuple[int, ...]]:
-        """Tokens of the kept blocks that follow on the block `parent`."""
-        return self._contents.children(parent)
+    def children(self, parent: bytes, limit: int) -> list[tuple[int, ...]]:
+        """Tokens of the kept blocks that follow on the block `parent`: the newest `limit`."""
+        return self._contents.children(parent, limit)
 
     def departure(self, key: bytes) -> Departure | None:
         """Why a block that was kept once is not any more; None where nothing is known of it."""
@@ -109,7 +109,8 @@ class DiskStore:
     def known_elsewhere(self, token_ids: tuple[int, ...]) -> bool:
         """Whether a text beginning with this block is kept for another model or other settings.
 
-        The first call reads the entries of all other stores; what they take in later is not seen.
+        Text under a salt is not told of. The first call reads the entries of all other stores; what
+        they take in later is not seen.
         """
         if self._elsewhere is None:
             others = [folder for folder in self._home.folders() if folder != self._folder]

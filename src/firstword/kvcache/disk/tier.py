@@ -94,9 +94,9 @@ class DiskTier:
         """Whether the block of that key, with these tokens, is on the disk."""
         return self.store.holds(key, token_ids)
 
-    def children(self, parent: bytes) -> Iterable[tuple[int, ...]]:
-        """Tokens of the blocks on the disk that follow on the block `parent`."""
-        return self.store.children(parent)
+    def children(self, parent: bytes, limit: int) -> Iterable[tuple[int, ...]]:
+        """Tokens of the blocks on the disk that follow on the block `parent`: the newest."""
+        return self.store.children(parent, limit)
 
     def departure(self, key: bytes) -> Departure | None:
         """Why a block that was on the disk is not any more; None where that is not known."""
@@ -118,6 +118,10 @@ class DiskTier:
         )
         self._writer.put(StoredBlock(name.key, name.parent, name.token_ids, pages))
         return True
+
+    def touch(self, key: bytes) -> None:
+        """Say that a block on the disk was used; at most one call a minute and file goes there."""
+        self.store.touch(key)
 
     def load(self, number: int, reads: Sequence[BlockRead]) -> None:
         """Begin to read blocks into the pool, in their order, up to the first that fails."""
