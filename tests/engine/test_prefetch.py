@@ -135,10 +135,13 @@ def test_a_second_plan_is_made_only_where_the_first_takes_too_much(
         return found[-1]
 
     monkeypatch.setattr(Loads, "plan", counted)
-    least = KVCacheSpec((full_group(0), sliding_group(1, 6)), 4).blocks_per_sequence(28, 16)
-    for num_blocks, count in ((64, 1), (least, 2)):
-        found.clear()
+    for num_blocks, count in ((64, 1), (24, 2)):  # of which another holds 8
         driver = driver_after(PROMPT, num_blocks=num_blocks)
-        driver.scheduler.add(Request("it", (*PROMPT, 5, 6, 7), 1))
-        assert driver.scheduler.schedule() is None
+        driver.scheduler.add(Request("other", (9,) * 12, 9))
+        output = driver.scheduler.schedule()
+        assert output is not None
+        driver.update(output)
+        found.clear()
+        driver.scheduler.add(Request("it", (*PROMPT, *[5] * 16), 1))
+        driver.scheduler.schedule()
         assert len(found) == count

@@ -5,14 +5,12 @@ Not here: bytes themselves (spec) and the measurement, which `scripts/quality --
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 MEAN_KL_Q8 = {"SmolLM2 135M": 0.0004, "Gemma 3 270M": 0.0013}
 """Mean Kullback-Leibler divergence of next-token predictions, q8 from float16, in nats: windows of
 real text, weights and activations in float32 so that nothing else differs."""
 
 
-def mean_kl(dtype: str) -> Mapping[str, float]:
+def mean_kl(dtype: str) -> dict[str, float]:
     """What answers pay for a type smaller than float16, by the model it was measured on."""
     return MEAN_KL_Q8 if dtype == "q8" else {}
 

@@ -175,7 +175,9 @@ class ServerCollector(Collector):
             "block_size": str(info.block_size),
         }
         config = GaugeMetricFamily(
-            PREFIX + "cache_config_info", "How keys and values are kept: always 1.", labels=settings
+            PREFIX + "cache_config_info",
+            "How keys and values are kept: always 1.",
+            labels=[*settings],
         )
         config.add_metric([*settings.values()], 1)
         yield config

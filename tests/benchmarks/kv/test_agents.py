@@ -71,7 +71,7 @@ def test_all_sides_are_asked_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Words, "of", lambda model: words)
     monkeypatch.setattr(agents, "theirs", lambda name, *rest: SimpleNamespace(name=name))
     options = SimpleNamespace(
-        model="m", turns=4, seed=0, memory=1.0, peers="one slot", no_peers=False, no_ours=False,
+        model="m", turns=4, system=2500, seed=0, memory=1.0, peers="one slot", no_peers=False, no_ours=False,
         restarts="2,3", flags="", quiet=True, threads=1,
     )  # fmt: skip
     agents.measure(options)  # type: ignore[arg-type]
