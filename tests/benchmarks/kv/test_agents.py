@@ -71,8 +71,8 @@ def test_all_sides_are_asked_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Words, "of", lambda model: words)
     monkeypatch.setattr(agents, "theirs", lambda name, *rest: SimpleNamespace(name=name))
     options = SimpleNamespace(
-        model="m", turns=4, system=2500, seed=0, memory=1.0, peers="one slot", no_peers=False, no_ours=False,
-        restarts="2,3", flags="", quiet=True, threads=1,
+        model="m", turns=4, system=2500, seed=0, memory=1.0, peers="one slot", no_peers=False,
+        no_ours=False, restarts="2,3", flags="", quiet=True, threads=1,
     )  # fmt: skip
     agents.measure(options)  # type: ignore[arg-type]
     assert asked == ["firstword, 4 turns, [2, 3]", "one slot, 4 turns, [2, 3]"]
