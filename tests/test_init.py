@@ -26,6 +26,7 @@ PUBLIC = [
     "ModelNotFoundError",
     "PromptTooLongError",
     "QueueFullError",
+    "RequestOptions",
     "RequestOutput",
     "SamplingParams",
     "UnsupportedModelError",

@@ -8,6 +8,7 @@ import pytest
 
 from firstword.config import EngineConfig
 from firstword.engine.outputs import RequestOutput, TextDelta
+from firstword.engine.request import RequestOptions
 from firstword.errors import (
     CapacityError,
     ConfigError,
@@ -227,3 +228,28 @@ def test_p06_a_text_that_gave_way_to_others(path: Path, home: Path) -> None:
     for i in range(8):
         cause_of(path, f"{i} {LONG}", small)
     assert cause_of(path, LONG, small) == "evicted"
+
+
+# -- What a caller wants of a request --------------------------------------------------------------
+
+
+def test_a_request_that_is_not_to_be_stored_is_not(path: Path, home: Path) -> None:
+    llm = LLM(path, config=EngineConfig(kv_disk_bytes=10**8))
+    exchange = llm.engine.kv.exchange
+    assert exchange is not None
+    llm.generate(LONG, PARAMS, RequestOptions(store=False))
+    llm.chat([{"role": "user", "content": LONG}], PARAMS, RequestOptions(store=False))
+    list(llm.stream("B" + LONG, PARAMS, RequestOptions(store=False)))
+    assert not exchange.has_unsaved_blocks
+    exchange.tier.close()
+    assert not list((home / "kv").rglob("*.kv"))
+    assert cause_of(path, LONG) is None  # and nobody is told that it was there
+
+
+def test_requests_of_different_salts_share_nothing(path: Path) -> None:
+    llm = LLM(path)
+    for salt in ("mine", "yours", "mine"):
+        output = llm.generate(LONG, PARAMS, RequestOptions(salt=salt))[0]
+    assert output.metrics.num_cached_tokens == len(output.prompt_token_ids) - 1
+    other = llm.generate(LONG, PARAMS, RequestOptions(salt="theirs"))[0]
+    assert other.metrics.num_cached_tokens == 0

@@ -1,8 +1,10 @@
 """One process that reads prompts and writes long answers, and says how fast; not whom it races.
 
     python -m benchmarks.kv.decode MODEL --disk 0
+    python -m benchmarks.kv.decode MODEL --alternate 30
 
-The experiment `overhead` runs it again and again, with and without blocks kept on the disk.
+The experiment `overhead` runs it again and again, with and without blocks kept on the disk; or
+once, with requests that take turns to be kept.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _WARM_UP_TOKENS = 16
 
 @dataclass(frozen=True)
 class Run:
-    """What a process measured.
+    """What a process measured of one round of requests.
 
     Args:
         prefill: tokens per second until all prompts are read.
@@ -32,9 +34,13 @@ class Run:
     peak_bytes: int
 
 
-def run(options: argparse.Namespace) -> Run:
-    """Load the model, warm up, and measure."""
-    from firstword import LLM, SamplingParams
+def run(options: argparse.Namespace) -> list[Run]:
+    """Load the model, warm up, and measure.
+
+    Returns:
+        One round; with `alternate` twice as many, kept on the disk and not. Who goes first changes.
+    """
+    from firstword import LLM, RequestOptions, SamplingParams
     from firstword.config import EngineConfig
 
     config = EngineConfig(memory_bytes=options.memory, kv_disk_bytes=options.disk)
@@ -48,11 +54,21 @@ def run(options: argparse.Namespace) -> Run:
     def params(length: int) -> SamplingParams:
         return SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
 
+    def measured(store: bool) -> Run:
+        kept = RequestOptions(store=store)
+        outputs = llm.generate(prompts(options.prompt), params(options.generate), kept)
+        speeds = [output.metrics.tokens_per_second(options.generate) or 0.0 for output in outputs]
+        last = max(output.metrics.ttft or 0.0 for output in outputs)
+        return Run(options.batch * options.prompt / last, sum(speeds), _peak())
+
     llm.generate(prompts(_WARM_UP_TOKENS), params(_WARM_UP_TOKENS))
-    outputs = llm.generate(prompts(options.prompt), params(options.generate))
-    speeds = [output.metrics.tokens_per_second(options.generate) or 0.0 for output in outputs]
-    last = max(output.metrics.ttft or 0.0 for output in outputs)
-    return Run(options.batch * options.prompt / last, sum(speeds), _peak())
+    if not options.alternate:
+        return [measured(store=True)]
+    runs = []
+    for number in range(options.alternate):
+        by_store = {store: measured(store) for store in (number % 2 > 0, number % 2 == 0)}
+        runs += [by_store[True], by_store[False]]
+    return runs
 
 
 def _peak() -> int:
@@ -74,9 +90,10 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--generate", type=int, default=384, help="tokens to write")
     add("--batch", type=int, default=1, help="sequences")
     add("--threads", type=int, default=None)
+    add("--alternate", type=int, default=0, help="pairs of rounds, kept on the disk and not")
     add("--seed", type=int, default=0, help="of the prompts")
     return parser.parse_args(words)
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(run(parse_arguments()))))
+    print(json.dumps([asdict(measured) for measured in run(parse_arguments())]))

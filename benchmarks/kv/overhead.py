@@ -1,7 +1,9 @@
 """What writing blocks to the disk costs those who compute them: pairs of runs, with and without.
 
 Each run is a process of its own (decode), so that luck with memory's layout falls on both sides;
-who goes first changes with the pair. Both read the same prompts, which no run has read before.
+who goes first changes with the pair. Both read the same prompts, which no run has read before. With
+--one-process requests of one process take turns instead, with prompts of their own: a machine whose
+speed drifts does so less between them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -86,15 +88,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--prompt", type=int, default=512, help="tokens of each prompt")
     add("--generate", type=int, default=384, help="tokens of each answer")
     add("--batch", type=int, default=1, help="sequences at once")
+    add("--one-process", action="store_true", help="requests take turns to be kept on the disk")
 
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run the pairs."""
     model = find(options.model)
     pairs = []
-    for number in range(options.pairs):
-        pairs.append(_pair(model, number, options))
-        print(_line(number, pairs[-1]), file=sys.stderr, flush=True)
+    for pair in (_pairs_of_one_process if options.one_process else _pairs)(model, options):
+        pairs.append(pair)
+        print(_line(len(pairs), pair), file=sys.stderr, flush=True)
     budget = options.memory * _GIB
     ratios = {
         name: bootstrap([(getattr(p.writing, name), getattr(p.without, name)) for p in pairs])
@@ -109,37 +112,51 @@ def measure(options: argparse.Namespace) -> Findings:
         f"{options.model}, {options.batch} x {options.prompt} tokens read and "
         f"{options.generate} written, {options.pairs} pairs"
     )
+    if options.one_process:
+        title += " in one process"
     details = {"ratios": {name: asdict(ratio) for name, ratio in ratios.items()}}
     table = _table(pairs, ratios)
     fields = {**details, "pairs": [asdict(pair) for pair in pairs]}
     return Findings("overhead", f"Writing blocks: {title}", goals, [table], fields)
 
 
-def _pair(model: Path, number: int, options: argparse.Namespace) -> Pair:
-    runs = {}
-    written = 0
-    for disk in (_DISK_BYTES, 0) if number % 2 else (0, _DISK_BYTES):
-        with clean_home() as home:
-            runs[disk] = _run(model, disk, number, home, options)
-            if disk:
-                written = sum(f.stat().st_size for f in (home / KV_FOLDER).rglob("*.kv"))
-    return Pair(runs[_DISK_BYTES], runs[0], written)
+def _pairs(model: Path, options: argparse.Namespace) -> Iterator[Pair]:
+    for number in range(options.pairs):
+        runs = {}
+        written = 0
+        for disk in (_DISK_BYTES, 0) if number % 2 else (0, _DISK_BYTES):
+            with clean_home() as home:
+                (runs[disk],) = _runs(model, home, options, disk=disk, seed=number)
+                written = written or _num_written(home)
+        yield Pair(runs[_DISK_BYTES], runs[0], written)
 
 
-def _run(model: Path, disk: int, seed: int, home: Path, options: argparse.Namespace) -> Run:
+def _pairs_of_one_process(model: Path, options: argparse.Namespace) -> Iterator[Pair]:
+    with clean_home() as home:
+        runs = _runs(model, home, options, disk=_DISK_BYTES, alternate=options.pairs)
+        written = _num_written(home) // options.pairs
+    for writing, without in zip(runs[::2], runs[1::2], strict=True):
+        yield Pair(writing, without, written)
+
+
+def _num_written(home: Path) -> int:
+    return sum(f.stat().st_size for f in (home / KV_FOLDER).rglob("*.kv"))
+
+
+def _runs(model: Path, home: Path, options: argparse.Namespace, **further: int) -> list[Run]:
     sizes = {name: getattr(options, name) for name in ("prompt", "generate", "batch", "threads")}
-    words = {**sizes, "disk": disk, "seed": seed, "memory": round(options.memory * _GIB)}
+    words = {**sizes, **further, "memory": round(options.memory * _GIB)}
     flags = [text for name, value in words.items() for text in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "benchmarks.kv.decode", str(model), *flags]
     environment = {**os.environ, "FIRSTWORD_HOME": str(home)}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
-    return Run(**json.loads(done.stdout))
+    return [Run(**measured) for measured in json.loads(done.stdout)]
 
 
 def _line(number: int, pair: Pair) -> str:
     writing, without = pair.writing, pair.without
     return (
-        f"{number + 1}: decode {writing.decode:.1f} and {without.decode:.1f} tokens/s, prefill "
+        f"{number}: decode {writing.decode:.1f} and {without.decode:.1f} tokens/s, prefill "
         f"{writing.prefill:.0f} and {without.prefill:.0f}, {pair.written / 1e6:.0f} MB written"
     )
 
@@ -160,7 +177,7 @@ def _table(pairs: Sequence[Pair], ratios: dict[str, Ratio]) -> Table:
     notes = [
         f"{written:,.0f} MB written in each run. Most memory of a process, mapped files included: "
         f"{peaks[0]:,.0f} MB writing, {peaks[1]:,.0f} MB without.",
-        "Each run is a process of its own; the order changes with the pair.",
+        "The order changes with the pair.",
     ]
     return Table("Speed", columns, rows, notes)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from firstword.async_llm import AsyncLLM
     from firstword.engine.outputs import CompletionOutput, RequestOutput
+    from firstword.engine.request import RequestOptions
     from firstword.errors import (
         CapacityError,
         ChatTemplateError,
@@ -39,6 +40,7 @@ _HOME = {
     "Grammar": "firstword.sampling.params",
     "RequestOutput": "firstword.engine.outputs",
     "CompletionOutput": "firstword.engine.outputs",
+    "RequestOptions": "firstword.engine.request",
     "FirstwordError": _ERRORS,
     "ConfigError": _ERRORS,
     "PromptTooLongError": _ERRORS,
@@ -71,6 +73,7 @@ __all__ = [
     "ModelNotFoundError",
     "PromptTooLongError",
     "QueueFullError",
+    "RequestOptions",
     "RequestOutput",
     "SamplingParams",
     "UnsupportedModelError",

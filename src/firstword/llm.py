@@ -17,6 +17,7 @@ from firstword.config import EngineConfig
 from firstword.engine.binding import Numerics
 from firstword.engine.engine import Engine
 from firstword.engine.outputs import RequestOutput, TextDelta
+from firstword.engine.request import RequestOptions
 from firstword.errors import ConfigError
 from firstword.loading import LoadOptions, load_model
 from firstword.processor.processor import Processor
@@ -92,6 +93,7 @@ class LLM:
         self,
         prompts: str | Sequence[str] | Sequence[Sequence[int]],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
+        options: RequestOptions | None = None,
     ) -> list[RequestOutput]:
         """Continue raw prompts, all together.
 
@@ -99,6 +101,7 @@ class LLM:
             prompts: one text, texts, or lists of token ids. The model's own rule decides on a
                 token that begins the text; control tokens in it are parsed.
             params: one for all, or one for each.
+            options: of all: whether they may be kept on the disk, whom they share blocks with.
 
         Returns:
             One output per prompt, in their order.
@@ -109,12 +112,13 @@ class LLM:
             QueueFullError: likewise, where `config` limits how much may wait.
         """
         batch: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
-        return self._run_all(batch, _one_each(params, len(batch)))
+        return self._run_all(batch, _one_each(params, len(batch)), options)
 
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         params: SamplingParams | None = None,
+        options: RequestOptions | None = None,
     ) -> RequestOutput:
         """Answer the messages of a chat: mappings with "role" and "content".
 
@@ -124,15 +128,21 @@ class LLM:
         """
         if not messages or not isinstance(messages[0], Mapping):
             raise ConfigError("messages must be a list of mappings with 'role' and 'content'")
-        return self._run_all([messages], _one_each(params, 1))[0]  # type: ignore[list-item]
+        batch: list[Prompt] = [messages]  # type: ignore[list-item]
+        return self._run_all(batch, _one_each(params, 1), options)[0]
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[TextDelta]:
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        options: RequestOptions | None = None,
+    ) -> Iterator[TextDelta]:
         """Answer one prompt (text, token ids or messages), piece by piece.
 
         The pieces of a sample concatenate to its whole text; the last piece carries the whole
         `RequestOutput`. Closing the iterator ends the request.
         """
-        return self._iterate(self._submit(prompt, params or SamplingParams()))
+        return self._iterate(self._submit(prompt, params or SamplingParams(), options))
 
     def explain(self, request_id: str, sample_index: int = 0) -> Explanation:
         """Explain what happened to a finished request, from its events.
@@ -173,9 +183,11 @@ class LLM:
                 raise delta.error
         return deltas
 
-    def _submit(self, prompt: Prompt, params: SamplingParams) -> str:
+    def _submit(
+        self, prompt: Prompt, params: SamplingParams, options: RequestOptions | None
+    ) -> str:
         request_id = f"request-{next(self._ids)}"
-        self._processor.submit(request_id, self._processor.encode(prompt), params)
+        self._processor.submit(request_id, self._processor.encode(prompt), params, options)
         self._inbox[request_id] = deque()
         return request_id
 
@@ -184,13 +196,16 @@ class LLM:
         self._processor.abort(request_id)
 
     def _run_all(
-        self, prompts: Sequence[Prompt], params: Sequence[SamplingParams]
+        self,
+        prompts: Sequence[Prompt],
+        params: Sequence[SamplingParams],
+        options: RequestOptions | None,
     ) -> list[RequestOutput]:
         request_ids: list[str] = []
         done: dict[str, RequestOutput] = {}
         try:
             for prompt, one in zip(prompts, params, strict=True):
-                request_ids.append(self._submit(prompt, one))
+                request_ids.append(self._submit(prompt, one, options))
             while len(done) < len(request_ids):
                 for request_id in request_ids:
                     if request_id not in done:

@@ -30,18 +30,18 @@ def test_pairs_take_turns_and_read_the_same_prompts(
 ) -> None:
     asked = []
 
-    def run(model: Path, disk: int, seed: int, home: Path, options: object) -> Run:
+    def runs(model: Path, home: Path, options: object, *, disk: int, seed: int) -> list[Run]:
         asked.append((disk > 0, seed))
         if disk:
             (home / "kv").mkdir()
             (home / "kv" / "1.kv").write_bytes(bytes(1000))
-        return Run(500.0, 98.0 if disk else 100.0, 2**29)
+        return [Run(500.0, 98.0 if disk else 100.0, 2**29)]
 
-    monkeypatch.setattr(overhead, "_run", run)
+    monkeypatch.setattr(overhead, "_runs", runs)
     monkeypatch.setattr(overhead, "find", Path)
     monkeypatch.setenv("FIRSTWORD_HOME", str(tmp_path))
     options = SimpleNamespace(
-        model="m", pairs=3, memory=1.0, prompt=8, generate=8, batch=1, threads=1
+        model="m", pairs=3, memory=1.0, prompt=8, generate=8, batch=1, threads=1, one_process=False
     )
     found = overhead.measure(options)  # type: ignore[arg-type]
     writing = [is_writing for is_writing, _ in asked]
@@ -49,3 +49,22 @@ def test_pairs_take_turns_and_read_the_same_prompts(
     assert [seed for _, seed in asked] == [0, 0, 1, 1, 2, 2]
     assert [goal.value for goal in found.goals] == [0.98, 0.5] and found.is_met
     assert "0.980 (0.980 to 0.980)" in found.page("today")
+
+
+def test_rounds_of_one_process_are_paired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def runs(model: Path, home: Path, options: object, *, disk: int, alternate: int) -> list[Run]:
+        assert disk > 0
+        (home / "kv").mkdir()
+        (home / "kv" / "1.kv").write_bytes(bytes(3000))
+        return [Run(500.0, speed, 2**29) for speed in (99.0, 100.0)] * alternate
+
+    monkeypatch.setattr(overhead, "_runs", runs)
+    monkeypatch.setattr(overhead, "find", Path)
+    monkeypatch.setenv("FIRSTWORD_HOME", str(tmp_path))
+    options = SimpleNamespace(
+        model="m", pairs=3, memory=1.0, prompt=8, generate=8, batch=1, threads=1, one_process=True
+    )
+    found = overhead.measure(options)  # type: ignore[arg-type]
+    assert [goal.value for goal in found.goals] == [0.99, 0.5]
+    assert "3 pairs in one process" in found.page("today")
+    assert [pair["written"] for pair in found.details["pairs"]] == [1000] * 3
