@@ -67,4 +67,4 @@ def test_rounds_of_one_process_are_paired(tmp_path: Path, monkeypatch: pytest.Mo
     found = overhead.measure(options)  # type: ignore[arg-type]
     assert [goal.value for goal in found.goals] == [0.99, 0.5]
     assert "3 pairs in one process" in found.page("today")
-    assert [pair["written"] for pair in found.details["pairs"]] == [1000] * 3
+    assert str(found.details["pairs"]).count("'written': 1000") == 3
