@@ -66,6 +66,17 @@ def test_progress_is_told_until_the_prompt_is_read() -> None:
     it.engine.step()
     assert it.engine.progress() == [("a", PromptProgress(24, PromptSources(8), 16, 0, 1.0))]
     it.engine.step()
+    assert it.engine.progress() == [("a", PromptProgress(24, PromptSources(8), 24, 0, 2.0))]
+    it.engine.step()
+    assert it.engine.progress() == []
+
+
+def test_a_prompt_of_one_step_is_told_of_too() -> None:
+    it = rig(max_num_batched_tokens=8)
+    it.engine.add_request("a", list(range(8)), replace(GREEDY, n=2, max_tokens=3))
+    it.engine.step()
+    assert it.engine.progress() == [("a", PromptProgress(8, PromptSources(), 8, 0, 1.0))]
+    it.engine.step()
     assert it.engine.progress() == []
 
 

@@ -81,7 +81,7 @@ def test_progress_is_told_while_a_prompt_is_read() -> None:
     it = rig(max_num_batched_tokens=4)
     messages = play(it, add("a", [1] * 10))
     done = [p.progress.num_computed_tokens for m in messages for p in m.progress]
-    assert done == [4, 8]
+    assert done == [4, 8, 10]
     assert all(p.progress.num_prompt_tokens == 10 for m in messages for p in m.progress)
 
 

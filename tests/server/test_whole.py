@@ -32,9 +32,12 @@ class Session:
         self.llm, self._client = llm, client
 
     async def post(self, text: str = TEXT, **fields: object) -> httpx.Response:
-        body: Json = {"model": "tiny", "max_tokens": 24, "ignore_eos": True}
+        return await self.send(CHAT, text, ignore_eos=True, **fields)
+
+    async def send(self, route: str, text: str = TEXT, **fields: object) -> httpx.Response:
+        body: Json = {"model": "tiny", "max_tokens": 24}
         body["messages"] = [{"role": "user", "content": text}]
-        return await self._client.post(CHAT, json=body | fields)
+        return await self._client.post(route, json=body | fields)
 
     async def ask(self, text: str = TEXT, **fields: object) -> Json:
         """The whole answer, with the bits of its log probabilities and what was in force."""
@@ -162,6 +165,22 @@ def test_p02_where_each_prompt_came_from_adds_up(path: Path) -> None:
         assert sources_of(await session.ask())["memory"] > 32
         together = await asyncio.gather(*(session.ask(TEXT[::-1]) for _ in range(4)))
         assert any(sources_of(answer)["neighbour"] > 0 for answer in together)
+
+    serve(path, story)
+
+
+def test_p02_a_stream_tells_from_its_first_token_where_the_prompt_came_from(path: Path) -> None:
+    counted = {"include_usage": True, "continuous_usage_stats": True}
+
+    async def story(session: Session) -> None:
+        await session.ask()
+        streamed = await session.post(stream=True, stream_options=counted)
+        told = [sources_of(chunk) for chunk in parse_events(streamed.text)]
+        assert told[0]["memory"] > 32 and told == [told[0]] * len(told)
+        message = await session.send("/v1/messages", stream=True)
+        start = json.loads(next(x for x in message.text.splitlines() if '"message_start"' in x)[6:])
+        usage = start["message"]["usage"]
+        assert usage["cache_read_input_tokens"] == told[0]["memory"]
 
     serve(path, story)
 

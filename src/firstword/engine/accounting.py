@@ -25,6 +25,7 @@ class RequestAccount:
         first_token: when its first token came.
         last_token: when its newest token came.
         num_computed_tokens: positions computed for it.
+        is_read: it was told that the whole prompt is read.
     """
 
     request: Request
@@ -32,6 +33,7 @@ class RequestAccount:
     first_token: float | None = None
     last_token: float | None = None
     num_computed_tokens: int = 0
+    is_read: bool = False
 
     def progress(self, now: float) -> PromptProgress:
         """How far its prompt is read."""
@@ -39,7 +41,7 @@ class RequestAccount:
         return PromptProgress(
             num_prompt_tokens=first.num_prompt_tokens,
             sources=first.sources,
-            num_computed_tokens=first.num_computed_tokens,
+            num_computed_tokens=min(first.num_computed_tokens, first.num_prompt_tokens),
             num_ahead=0,
             seconds=now - self.request.arrival_time,
         )
@@ -115,9 +117,15 @@ class Accounts:
         self.num_generated_tokens += len(updates)
 
     def progress(self, output: SchedulerOutput, now: float) -> Iterable[tuple[str, PromptProgress]]:
-        """How far the prompts are that a step read without coming to their end, by request id."""
+        """How far the prompts are that a step has read, by request id.
+
+        That one is read to its end is told once, with the first token: with it is known where all
+        of the prompt came from. Where that token is the last the request's metrics say it.
+        """
         for item in output.scheduled:
             sequence = item.sequence
-            if not item.samples and not sequence.num_output_tokens and not sequence.is_finished:
-                request_id = sequence.request.request_id
-                yield request_id, self._of[request_id].progress(now)
+            account = self._of.get(sequence.request.request_id)
+            if account is None or account.is_read or sequence.is_finished:
+                continue
+            account.is_read = sequence.num_output_tokens > 0
+            yield sequence.request.request_id, account.progress(now)

@@ -265,7 +265,7 @@ class Engine:
         return frozenset() if self._last_step is None else self._last_step.request_ids
 
     def progress(self) -> list[tuple[str, PromptProgress]]:
-        """How far the prompts are that the last step read without coming to their end."""
+        """How far the prompts are that the last step has read; see `Accounts.progress`."""
         if self._last_step is None:
             return []
         return list(self._accounts.progress(self._last_step, self.clock()))
