@@ -80,7 +80,8 @@ def after_a_restart(model: Model, prompt: list[int], params: SamplingParams) -> 
         tier.close()
         engine, tier = model.engine_with_disk(Path(folder))
         tokens = answer(engine, prompt, params)
-        assert engine.release("it").sources == (0, 70, 0)
+        num_shared = min(70, len(prompt) - 1)  # the real models' prompt is shorter
+        assert engine.release("it").sources == (0, num_shared, 0)
         tier.close()
         return tokens
 
