@@ -107,8 +107,8 @@ def findings(
         Goal("llama-server's time over ours", ratio, _SPEED_UP, at_least=True),
         Goal("turns whose sources do not add up", wrong, 0),
     ]
-    title = f"{len(played[0].records)} turns of three agents, {system:,} tokens shared, "
-    title += f"{memory:g} GiB"
+    count = len(played[0].records)
+    title = f"{count} turns of three agents, {system:,} tokens shared, {memory:g} GiB"
     if restarts:
         title += f", restarts before turns {', '.join(map(str, restarts))}"
     tables = [_sides(played), _kinds(played)]

@@ -129,6 +129,11 @@ class Answer:
     usage: Usage
     logprobs: tuple[float, ...] = ()
 
+    @property
+    def bits(self) -> tuple[object, ...]:
+        """What the same request must give again."""
+        return self.text, *self.logprobs
+
 
 def body(prompt: Sequence[int] | str, max_tokens: int, **further: object) -> dict[str, object]:
     """A request that is answered greedily and at full length, as a stream with its usage."""

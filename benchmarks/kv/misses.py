@@ -93,7 +93,7 @@ class Stage:
             environment["FIRSTWORD_KV_DISK"] = str(disk)
         launch = Launch(self._model, free_port(), None, self._threads)
         with RunningServer(FirstwordServer(flags), launch, environment) as running:
-            self._address = Address.parse(running.url.removesuffix("/v1"))
+            self._address = running.address
             yield
 
     def text(self, num_tokens: int) -> list[int]:

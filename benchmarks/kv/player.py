@@ -139,7 +139,7 @@ class Player:
             launch = self._side.launch(self._model, self._threads)
             server = RunningServer(self._side.server, launch, self._side.environment)
             self.played.starts.append(time.perf_counter() - start)
-            address = Address.parse(server.url.removesuffix("/v1"))
+            address = server.address
             with server:
                 with PeakMemory(server.pids, _LOOK_SECONDS) as peak:
                     for turn in turns[begin:end]:

@@ -19,12 +19,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.kv.command import num_cached_tokens, run_command
 from benchmarks.kv.completion import Answer, Words, body, complete
 from benchmarks.kv.homes import clean_home
 from benchmarks.kv.results import Findings, Goal, Table
 from benchmarks.peers.models import find
 from benchmarks.serving.servers import FirstwordServer, Launch, RunningServer, free_port
-from firstword.bench.serving.http import Address
 from firstword.bench.serving.prompts import OPENING
 
 CASES = "1b:q4_0=4000,gemma3:270m=30000"
@@ -33,7 +33,6 @@ CASES = "1b:q4_0=4000,gemma3:270m=30000"
 _ANSWER_TOKENS = 16
 _LIMIT = 0.05
 _TTFT = re.compile(r"first word after ([\d.]+) s")
-_CACHED = re.compile(r"\((\d[\d,]*) cached")
 
 
 @dataclass(frozen=True)
@@ -130,8 +129,7 @@ def serve_twice(model: Path, text: str, home: Path, options: argparse.Namespace)
     for _ in range(2):
         launch = Launch(model, free_port(), None, options.threads)
         with RunningServer(FirstwordServer(flags), launch, environment) as server:
-            address = Address.parse(server.url.removesuffix("/v1"))
-            answer = asyncio.run(complete(address, body(text, _ANSWER_TOKENS, logprobs=1)))
+            answer = asyncio.run(complete(server.address, body(text, _ANSWER_TOKENS, logprobs=1)))
             server.kill()
         starts.append(_served(answer))
     return Round("serve", *starts)
@@ -139,17 +137,12 @@ def serve_twice(model: Path, text: str, home: Path, options: argparse.Namespace)
 
 def _served(answer: Answer) -> Start:
     usage = answer.usage
-    kept = [answer.text, *answer.logprobs]
-    return Start(answer.ttft, answer.ttft, usage.cached, dict(usage.sources), kept)
+    return Start(answer.ttft, answer.ttft, usage.cached, dict(usage.sources), answer.bits)
 
 
 def run_twice(model: Path, text: str, home: Path, options: argparse.Namespace) -> Round:
     """Run the same command two times."""
-    command = [
-        sys.executable, "-m", "firstword", "run", "-m", str(model), "--raw", "--stats",
-        "--temperature", "0", "--max-tokens", str(_ANSWER_TOKENS),
-        "--threads", str(options.threads), *options.flags.split(), "-",
-    ]  # fmt: skip
+    command = run_command(model, _ANSWER_TOKENS, options.threads, *options.flags.split())
     environment = {**os.environ, "FIRSTWORD_HOME": str(home)}
     return Round("run", *(_run(command, text, environment) for _ in range(2)))
 
@@ -168,10 +161,9 @@ def _run(command: Sequence[str], text: str, environment: Mapping[str, str]) -> S
         first = os.read(done.stdout.fileno(), 1)
         seconds = time.perf_counter() - start
         answer, said = first + done.stdout.read(), done.stderr.read().decode()
-    ttft, cached = _TTFT.search(said), _CACHED.search(said)
-    if done.returncode or not ttft or not cached:
+    ttft, num_cached = _TTFT.search(said), num_cached_tokens(said)
+    if done.returncode or not ttft or num_cached is None:
         raise RuntimeError(f"firstword run ended with {done.returncode}: {said[-500:]}")
-    num_cached = int(cached[1].replace(",", ""))
     return Start(seconds, float(ttft[1]), num_cached, {}, answer.decode(errors="replace"))
 
 

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
+from benchmarks.kv_crash.damage import folder_bytes
 from firstword.kvcache.block_pool import block_key
 from firstword.kvcache.disk.record import StoredBlock, StoreIdentity
 from firstword.kvcache.disk.store import DiskStore
@@ -67,7 +68,7 @@ class Found:
 
 def examine(home: Path, blocks: Sequence[StoredBlock], max_bytes: int = MAX_BYTES) -> Found:
     """Open a store as the next process would, and read all that it holds."""
-    num_bytes = sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
+    num_bytes = folder_bytes(home)
     store = open_store(home, max_bytes)
     kept = wrong = 0
     for block in blocks:

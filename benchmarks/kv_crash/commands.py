@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -19,17 +17,14 @@ from typing import Self
 
 from benchmarks.closing import Closing
 from benchmarks.endurance.report import Report
+from benchmarks.kv.command import num_cached_tokens, run_command
 from benchmarks.kv.completion import Answer, body, complete
 from benchmarks.kv.homes import KV_FOLDER, clean_home
-from benchmarks.kv_crash.engines import prompts
+from benchmarks.kv_crash.prompts import CONTEXT, MAX_DISK_BYTES, MAX_TOKENS, prompts
 from benchmarks.kv_crash.tally import Tally
 from benchmarks.serving.servers import FirstwordServer, Launch, RunningServer, free_port
-from firstword.bench.serving.http import Address
 
-_MAX_TOKENS = 8
-_MAX_BYTES = 48 * 10**6  # some of the prompts must give way
-_CACHED = re.compile(r"\((\d[\d,]*) cached")
-_FLAGS = ("--context", "1024")
+_FLAGS = ("--context", str(CONTEXT))
 
 
 class CommandChecks(Closing):
@@ -55,10 +50,10 @@ class CommandChecks(Closing):
     def __enter__(self) -> Self:
         self._home = self._stack.enter_context(clean_home())
         self._said = [self._run(index, 0)[0] for index in range(len(self._texts))]
-        order = range(len(self._texts))
+        answers: list[Answer] = []
         with self._server(0) as server:
-            answers = asyncio.run(_ask_all(server, [self._texts[i] for i in order]))
-        self._served = [_kept(answer) for answer in answers]
+            asyncio.run(_ask_all(server, self._texts, answers))
+        self._served = [answer.bits for answer in answers]
         return self
 
     def close(self) -> None:
@@ -68,7 +63,7 @@ class CommandChecks(Closing):
     def runs(self, number: int) -> None:
         """Kill `firstword run` at random times of its life, or just let it end."""
         start = time.perf_counter()
-        self._run(0, _MAX_BYTES)
+        self._run(0, MAX_DISK_BYTES)
         seconds = time.perf_counter() - start
         tally = Tally()
         for _ in range(number):
@@ -93,7 +88,7 @@ class CommandChecks(Closing):
 
     def _count_run(self, tally: Tally, index: int, limit: float | None) -> None:
         try:
-            said, num_cached = self._run(index, _MAX_BYTES, limit)
+            said, num_cached = self._run(index, MAX_DISK_BYTES, limit)
         except subprocess.TimeoutExpired:
             return
         except subprocess.CalledProcessError:
@@ -101,7 +96,7 @@ class CommandChecks(Closing):
         else:
             tally.answer(said == self._said[index], num_cached)
         finally:
-            tally.look_at(self._home / KV_FOLDER, _MAX_BYTES)
+            tally.look_at(self._home / KV_FOLDER, MAX_DISK_BYTES)
 
     def _run(self, index: int, max_bytes: int, limit: float | None = None) -> tuple[str, int]:
         """Have a prompt answered by a command; returns its answer and the tokens cached.
@@ -110,36 +105,30 @@ class CommandChecks(Closing):
             subprocess.TimeoutExpired: it was killed at the limit.
             subprocess.CalledProcessError: it failed.
         """
-        command = [
-            sys.executable, "-m", "firstword", "run", "-m", str(self._path), "--raw", "--stats",
-            "--temperature", "0", "--max-tokens", str(_MAX_TOKENS), "--threads", "1", *_FLAGS,
-            "--kv-disk", str(max_bytes), "-",
-        ]  # fmt: skip
+        flags = (*_FLAGS, "--kv-disk", str(max_bytes))
         ended = subprocess.run(
-            command,
+            run_command(self._path, MAX_TOKENS, 1, *flags),
             input=self._texts[index].encode(),
             capture_output=True,
             timeout=limit,
             check=True,
             env={**os.environ, "FIRSTWORD_HOME": str(self._home)},
         )
-        cached = _CACHED.search(ended.stderr.decode(errors="replace"))
-        return ended.stdout.decode(errors="replace"), int(
-            cached[1].replace(",", "")
-        ) if cached else 0
+        num_cached = num_cached_tokens(ended.stderr.decode(errors="replace"))
+        return ended.stdout.decode(errors="replace"), num_cached or 0
 
     # -- serve -------------------------------------------------------------------------------------
 
     def _serve(self, tally: Tally, limit: float | None) -> None:
         """Ask a new server for the prompts in a random order, and kill it at the limit or then."""
         order = self._random.sample(range(len(self._texts)), len(self._texts))
-        with self._server(_MAX_BYTES) as server:
+        with self._server(MAX_DISK_BYTES) as server:
             answers, failed = asyncio.run(self._ask_until(server, order, limit))
         tally.num_failed += failed
         for index, answer in zip(order, answers, strict=False):
-            is_right = _kept(answer) == self._served[index]
+            is_right = answer.bits == self._served[index]
             tally.answer(is_right, answer.usage.sources.get("disk", 0))
-        tally.look_at(self._home / KV_FOLDER, _MAX_BYTES)
+        tally.look_at(self._home / KV_FOLDER, MAX_DISK_BYTES)
 
     def _server(self, max_bytes: int) -> RunningServer:
         server = FirstwordServer((*_FLAGS, "--kv-disk", str(max_bytes)))
@@ -158,9 +147,7 @@ class CommandChecks(Closing):
         return answers, bool(ended) and isinstance(outcome, BaseException)
 
 
-async def _ask_all(
-    server: RunningServer, texts: Sequence[str], answers: list[Answer] | None = None
-) -> list[Answer]:
+async def _ask_all(server: RunningServer, texts: Sequence[str], answers: list[Answer]) -> None:
     """Have texts continued, one after the other.
 
     Args:
@@ -168,13 +155,5 @@ async def _ask_all(
         texts: the prompts.
         answers: receives each answer as soon as it is there.
     """
-    answers = [] if answers is None else answers
-    address = Address.parse(server.url.removesuffix("/v1"))
     for text in texts:
-        answers.append(await complete(address, body(text, _MAX_TOKENS, logprobs=1)))
-    return answers
-
-
-def _kept(answer: Answer) -> object:
-    """What of an answer must not change."""
-    return answer.text, answer.logprobs
+        answers.append(await complete(server.address, body(text, MAX_TOKENS, logprobs=1)))

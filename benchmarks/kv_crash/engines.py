@@ -18,21 +18,11 @@ from typing import Self
 
 from benchmarks.closing import Closing
 from benchmarks.endurance.report import Report
+from benchmarks.kv.homes import KV_FOLDER
+from benchmarks.kv_crash.damage import filled_files, flip
 from benchmarks.kv_crash.process import ended, forked
+from benchmarks.kv_crash.prompts import CONTEXT, MAX_DISK_BYTES, MAX_TOKENS, NUM_PROMPTS, prompts
 from benchmarks.kv_crash.tally import Tally
-
-_SYSTEM = (
-    "You are the keeper of a lighthouse on a small island. You write down the weather, the ships "
-    "that pass and the birds that rest on the rocks, and you answer every letter that comes. "
-)
-_NUM_PROMPTS = 6
-_MAX_TOKENS = 8
-_MAX_BYTES = 48 * 10**6  # some of the prompts must give way
-
-
-def prompts() -> list[str]:
-    """Texts that share beginnings, of some hundred tokens."""
-    return [_SYSTEM * (2 + i // 2) + f"Letter {i}: how was the night?" for i in range(_NUM_PROMPTS)]
 
 
 @dataclass(frozen=True)
@@ -67,6 +57,7 @@ class EngineChecks(Closing):
         self._path = resolve(model)
         self._folder = TemporaryDirectory()
         self._home = Path(self._folder.name)
+        self._kv = self._home / KV_FOLDER
         self._expected: dict[int, tuple[int, ...]] = {}
         self._seconds = 1.0  # that a process takes to answer all
 
@@ -75,9 +66,9 @@ class EngineChecks(Closing):
         import firstword.llm  # noqa: F401
 
         start = time.perf_counter()
-        self._run(range(_NUM_PROMPTS), 0)  # prepares the weights
+        self._run(range(NUM_PROMPTS), 0)  # prepares the weights
         self._expected = {
-            answer.index: answer.token_ids for answer in self._run(range(_NUM_PROMPTS), 0)[1]
+            answer.index: answer.token_ids for answer in self._run(range(NUM_PROMPTS), 0)[1]
         }
         self._seconds = (time.perf_counter() - start) / 2
         return self
@@ -90,19 +81,19 @@ class EngineChecks(Closing):
         """Kill processes at random times of their lives; each finds what the last ones left."""
         tally = Tally()
         for _ in range(number):
-            order = self._random.sample(range(_NUM_PROMPTS), _NUM_PROMPTS)
+            order = self._random.sample(range(NUM_PROMPTS), NUM_PROMPTS)
             limit = self._random.random() * self._seconds
-            self._count(tally, *self._run(order, _MAX_BYTES, limit))
-        self._count(tally, *self._run(range(_NUM_PROMPTS), _MAX_BYTES))
+            self._count(tally, *self._run(order, MAX_DISK_BYTES, limit))
+        self._count(tally, *self._run(range(NUM_PROMPTS), MAX_DISK_BYTES))
         self._report.check(tally.is_good, f"engines: {number} kills: {tally}")
 
     def damage(self, number: int) -> None:
         """Flip a bit or cut a file off between one process and the next."""
         tally = Tally()
         for _ in range(number):
-            order = self._random.sample(range(_NUM_PROMPTS), 2)
+            order = self._random.sample(range(NUM_PROMPTS), 2)
             self._harm()
-            self._count(tally, *self._run(order, _MAX_BYTES))
+            self._count(tally, *self._run(order, MAX_DISK_BYTES))
         self._report.check(tally.is_good, f"engines: {number} times damaged: {tally}")
 
     def neighbours(self, rounds: int) -> None:
@@ -111,8 +102,8 @@ class EngineChecks(Closing):
 
         tally = Tally()
         for _ in range(rounds):
-            KVHome(self._home / "kv").clear()
-            started = [self._start(range(_NUM_PROMPTS), _MAX_BYTES) for _ in range(2)]
+            KVHome(self._kv).clear()
+            started = [self._start(range(NUM_PROMPTS), MAX_DISK_BYTES) for _ in range(2)]
             for pid, pipe in started:
                 self._count(tally, *_results(pid, pipe))
         self._report.check(tally.is_good, f"engines: {rounds} times two at once: {tally}")
@@ -121,7 +112,7 @@ class EngineChecks(Closing):
         for answer in answers:
             tally.answer(self._expected[answer.index] == answer.token_ids, answer.num_disk)
         tally.num_failed += status not in (0, -9)
-        tally.look_at(self._home / "kv", _MAX_BYTES)
+        tally.look_at(self._kv, MAX_DISK_BYTES)
 
     def _run(
         self, order: range | list[int], max_bytes: int, limit: float | None = None
@@ -147,10 +138,13 @@ class EngineChecks(Closing):
 
         os.environ["FIRSTWORD_HOME"] = str(self._home)
         config = EngineConfig(
-            kv_disk_bytes=max_bytes, max_model_len=1024, max_num_seqs=4, kv_memory_bytes=64 * 2**20
+            kv_disk_bytes=max_bytes,
+            max_model_len=CONTEXT,
+            max_num_seqs=4,
+            kv_memory_bytes=64 * 2**20,
         )
         llm = LLM(self._path, config=config, threads=1)
-        texts, params = prompts(), SamplingParams(max_tokens=_MAX_TOKENS, temperature=0)
+        texts, params = prompts(), SamplingParams(max_tokens=MAX_TOKENS, temperature=0)
         for index in order:
             output = llm.generate(texts[index], params)[0]
             sources = output.metrics.sources
@@ -161,21 +155,15 @@ class EngineChecks(Closing):
             exchange.tier.close()
 
     def _harm(self) -> None:
-        files = [f for f in sorted((self._home / "kv").rglob("*")) if f.is_file()]
-        files = [f for f in files if f.stat().st_size]
+        files = filled_files(self._kv)
         if not files:
             return
         path = self._random.choice(files)
         size = path.stat().st_size
         if self._random.random() < 0.3:
             os.truncate(path, self._random.randrange(size))
-            return
-        with path.open("r+b") as file:
-            where = self._random.randrange(size)
-            file.seek(where)
-            byte = file.read(1)[0]
-            file.seek(where)
-            file.write(bytes([byte ^ 1 << self._random.randrange(8)]))
+        else:
+            flip(path, self._random.randrange(8 * size))
 
 
 def _results(pid: int, pipe: int) -> tuple[int, list[Answer]]:

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.endurance.report import Report
 from benchmarks.kv_crash.blocks import MAX_BYTES, examine, open_store, texts
+from benchmarks.kv_crash.damage import filled_files, flip
 from benchmarks.kv_crash.process import ended, forked, killed_after, killed_in_call
 from firstword.kvcache.disk.home import KVHome
 from firstword.kvcache.disk.record import StoredBlock
@@ -131,19 +132,14 @@ class StoreChecks:
 
     def _flip(self, home: Path) -> None:
         path, size = self._any_file(home)
-        bit = self._random.randrange(8 * size)
-        with path.open("r+b") as file:
-            file.seek(bit // 8)
-            byte = file.read(1)[0]
-            file.seek(bit // 8)
-            file.write(bytes([byte ^ 1 << bit % 8]))
+        flip(path, self._random.randrange(8 * size))
 
     def _cut(self, home: Path) -> None:
         path, size = self._any_file(home)
         os.truncate(path, self._random.randrange(size))
 
     def _any_file(self, home: Path) -> tuple[Path, int]:
-        files = [path for path in sorted(home.rglob("*")) if path.is_file() and path.stat().st_size]
+        files = filled_files(home)
         entries = [path for path in files if path.suffix == ".idx"]
         path = self._random.choice(entries if self._random.random() < 0.5 else files)
         return path, path.stat().st_size

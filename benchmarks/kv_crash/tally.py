@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.kv_crash.damage import folder_bytes
+
 
 @dataclass
 class Tally:
@@ -45,5 +47,4 @@ class Tally:
 
     def look_at(self, folder: Path, max_bytes: int) -> None:
         """Compare what a folder holds, and all below it, with what it may hold."""
-        held = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
-        self.num_beyond_cap += held > max_bytes
+        self.num_beyond_cap += folder_bytes(folder) > max_bytes

@@ -84,6 +84,23 @@ def table(summaries: dict[str, Summary]) -> str:
     return "\n".join(lines)
 
 
+def setting(name: str, path: Path, texts: Sequence[Sequence[int]]) -> dict[str, object]:
+    """What was measured, on which text and machine: the windows are all of one size."""
+    return {
+        "model": name,
+        "file": path.name,
+        "windows": [len(texts), len(texts[0])],
+        "text_sha256": sha256(np.array(texts, np.int32).tobytes()).hexdigest(),
+        "machine": asdict(fingerprint()),
+    }
+
+
+def write(about: dict[str, object], folder: Path, name: str) -> None:
+    """Write a JSON file that begins with the day."""
+    file = folder / f"{datetime.now(UTC):%Y-%m-%d}-{name}.json"
+    file.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
 def run(name: str, options: argparse.Namespace) -> dict[str, Summary]:
     """Measure one model and write its JSON file."""
     path = resolve(name, download=False)
@@ -102,18 +119,13 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Summary]:
         for engine in subjects.names
     }
     about = {
-        "model": name,
-        "file": path.name,
+        **setting(name, path, texts),
         "backend": backend,
-        "windows": [len(texts), options.size],
-        "text_sha256": sha256(np.array(texts, np.int32).tobytes()).hexdigest(),
         "python": sys.version.split()[0],
-        "machine": asdict(fingerprint()),
         "llama.cpp": LlamaCpp().version if options.peer else None,
         "engines": {engine: asdict(summary) for engine, summary in summaries.items()},
     }
-    file = options.out / f"{datetime.now(UTC):%Y-%m-%d}-quality-{path.stem}.json"
-    file.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    write(about, options.out, f"quality-{path.stem}")
     return summaries
 
 
@@ -127,16 +139,11 @@ def run_kv(name: str, options: argparse.Namespace) -> dict[str, Summary]:
     }
     control = kv.measure_control(path, texts)
     about = {
-        "model": name,
-        "file": path.name,
-        "windows": [len(texts), options.size],
-        "text_sha256": sha256(np.array(texts, np.int32).tobytes()).hexdigest(),
-        "machine": asdict(fingerprint()),
+        **setting(name, path, texts),
         "q8 against float16": {name: asdict(summary) for name, summary in summaries.items()},
         "control, native": asdict(control),
     }
-    file = options.out / f"{datetime.now(UTC):%Y-%m-%d}-quality-kv-{path.stem}.json"
-    file.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    write(about, options.out, f"quality-kv-{path.stem}")
     return {**summaries, "control": control}
 
 

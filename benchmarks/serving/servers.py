@@ -21,6 +21,7 @@ from benchmarks.endurance.processes import children
 from benchmarks.peers.llama_cpp import LlamaCpp
 from benchmarks.peers.session import EngineFailedError
 from firstword import __version__
+from firstword.bench.serving.http import Address
 
 START_SECONDS = 180.0
 """That a server may take to load a model."""
@@ -185,6 +186,11 @@ class RunningServer(Closing):
                     f"{self.server.name} was not ready after {START_SECONDS:.0f} s:\n{self._said()}"
                 )
             time.sleep(0.1)
+
+    @property
+    def address(self) -> Address:
+        """Where it answers."""
+        return Address.parse(self.url.removesuffix("/v1"))
 
     @property
     def pids(self) -> list[int]:

@@ -113,7 +113,7 @@ class MissFinder:
         return all(self._pool.lookup(group, key, token_ids) != NO_BLOCK for group in groups)
 
     def _is_known_elsewhere(self, sequence: TokenSequence) -> bool:
-        # What is kept elsewhere is known by its tokens alone, whoever's it is.
+        # Of what is kept elsewhere only text without a salt is known: a salt has no part in it.
         if self.below is None or sequence.salt:
             return False
         return self.below.known_elsewhere(self._block_tokens(sequence, 0))

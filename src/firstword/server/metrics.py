@@ -28,6 +28,9 @@ from firstword.trace.metrics import Histogram, ServingMetrics
 
 PREFIX = "firstword:"
 
+Values = Iterable[tuple[tuple[str, ...], float]]
+"""A metric's values, each with those of its labels."""
+
 
 class ServerCollector(Collector):
     """Makes metrics of what was counted, when somebody asks.
@@ -169,29 +172,21 @@ class ServerCollector(Collector):
     def _kv_type(self) -> Iterator[Metric]:
         """How keys and values are kept, and what that takes and costs."""
         info, name = self._llm.info, self._llm.name
-        settings = {
-            "model_name": name,
-            "cache_dtype": info.kv_dtype,
-            "block_size": str(info.block_size),
-        }
-        config = GaugeMetricFamily(
-            PREFIX + "cache_config_info",
+        yield _gauges(
+            "cache_config_info",
             "How keys and values are kept: always 1.",
-            labels=[*settings],
+            ("model_name", "cache_dtype", "block_size"),
+            [((name, info.kv_dtype, str(info.block_size)), 1)],
         )
-        config.add_metric([*settings.values()], 1)
-        yield config
         words = "Bytes of the keys and values of one token, over all layers."
         yield _gauge("kv_cache_bytes_per_token", words, name, info.kv_bytes_per_token)
-        divergence = GaugeMetricFamily(
-            PREFIX + "kv_cache_mean_kl_nats",
+        yield _gauges(
+            "kv_cache_mean_kl_nats",
             "Mean KL divergence of next-token predictions from those with float16 keys and values, "
             "measured once on other models.",
-            labels=["model_name", "measured_on"],
+            ("model_name", "measured_on"),
+            [((name, model), kl) for model, kl in mean_kl(info.kv_dtype).items()],
         )
-        for measured_on, kl in mean_kl(info.kv_dtype).items():
-            divergence.add_metric([name, measured_on], kl)
-        yield divergence
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
@@ -200,22 +195,22 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
 
 
 def _gauge(name: str, text: str, model: str, value: float) -> Metric:
-    family = GaugeMetricFamily(PREFIX + name, text, labels=["model_name"])
-    family.add_metric([model], value)
-    return family
+    return _gauges(name, text, ("model_name",), [((model,), value)])
+
+
+def _gauges(name: str, text: str, labels: tuple[str, ...], values: Values) -> Metric:
+    return _filled(GaugeMetricFamily(PREFIX + name, text, labels=labels), values)
 
 
 def _counter(name: str, text: str, model: str, value: float) -> Metric:
     return _counters(name, text, ("model_name",), [((model,), value)])
 
 
-def _counters(
-    name: str,
-    text: str,
-    labels: tuple[str, ...],
-    values: Iterable[tuple[tuple[str, ...], float]],
-) -> Metric:
-    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
+def _counters(name: str, text: str, labels: tuple[str, ...], values: Values) -> Metric:
+    return _filled(CounterMetricFamily(PREFIX + name, text, labels=labels), values)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
     for label_values, value in values:
         family.add_metric(label_values, value)
     return family

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.kv_crash.engines import prompts
+from benchmarks.kv_crash.prompts import prompts
 
 
 def test_prompts_share_beginnings() -> None:
